@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use evenkeel_border::coded::Coded as _;
 use evenkeel_border::order::{Order, Stop};
 use evenkeel_enforce::evict::{Deed, Hands, Runner};
+use evenkeel_enforce::systemd::bus::{BusError, Manager};
 use evenkeel_qos::eviction::Remedy;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::outward::Gate;
 use crate::sources::cri::{self, Stopped};
 use crate::sources::reach::Reach;
-use crate::systemd::bus::{BusError, Manager};
 
 /// One call to systemd.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -34,28 +34,25 @@ pub(crate) struct Runners {
 
 impl Hands for Runners {
     fn carry_out(&mut self, runner: &Runner, remedy: Remedy, beat: &dyn Fn()) -> Result<Deed, String> {
-        let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
-        let runtime = runtime.map_err(|error| error.to_string())?;
-        let done = match runner {
-            Runner::Unit(unit) => unit_done(&runtime, unit, remedy, beat).map_err(|error| error.to_string()),
+        match runner {
+            Runner::Unit(unit) => unit_done(unit, remedy, beat).map_err(|error| error.to_string()),
             Runner::Sandbox(id) => {
-                sandbox_stopped(&runtime, (&self.sockets, self.runtimes.as_ref()), id, beat)
+                let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
+                let runtime = runtime.map_err(|error| error.to_string())?;
+                let done = sandbox_stopped(&runtime, (&self.sockets, self.runtimes.as_ref()), id, beat);
+                runtime.shutdown_background();
+                done
             }
-        };
-        runtime.shutdown_background();
-        done
+        }
     }
 }
 
 /// Stops or restarts a unit and waits until it is so.
-fn unit_done(runtime: &Runtime, unit: &str, remedy: Remedy, beat: &dyn Fn()) -> Result<Deed, BusError> {
-    let bounded = |call: std::pin::Pin<Box<dyn Future<Output = Result<String, BusError>> + '_>>| {
-        runtime.block_on(async { tokio::time::timeout(PATIENCE, call).await.unwrap_or(Err(BusError::Late)) })
-    };
-    let manager = runtime.block_on(Manager::connect(PATIENCE))?;
+fn unit_done(unit: &str, remedy: Remedy, beat: &dyn Fn()) -> Result<Deed, BusError> {
+    let mut manager = Manager::connect(PATIENCE)?;
     beat();
     if remedy == Remedy::Restart {
-        let policy = bounded(Box::pin(manager.restart_policy(unit)))?;
+        let policy = manager.restart_policy(unit)?;
         if policy != "no" {
             return Ok(Deed::Unneeded(format!("it has Restart={policy}, so systemd does it by itself")));
         }
@@ -64,18 +61,15 @@ fn unit_done(runtime: &Runtime, unit: &str, remedy: Remedy, beat: &dyn Fn()) -> 
         Remedy::Restart => "active",
         Remedy::Evict => "inactive",
     };
-    bounded(Box::pin(async {
-        match remedy {
-            Remedy::Restart => manager.restart(unit).await?,
-            Remedy::Evict => manager.stop(unit).await?,
-        }
-        Ok(String::new())
-    }))?;
+    match remedy {
+        Remedy::Restart => manager.restart(unit)?,
+        Remedy::Evict => manager.stop(unit)?,
+    }
     let until = Instant::now() + ENDING;
     loop {
         beat();
         // A unit that was unloaded once it had stopped is stopped.
-        let state = match bounded(Box::pin(manager.active_state(unit))) {
+        let state = match manager.active_state(unit) {
             Err(BusError::NoUnit(_)) if remedy == Remedy::Evict => "inactive".to_owned(),
             other => other?,
         };

@@ -15,6 +15,12 @@
 //!                                                serve (async): gRPC, /metrics
 //! ```
 
+// Casts that may lose something; workspace lints cannot leave out tests.
+#![cfg_attr(
+    not(test),
+    warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
+)]
+
 mod allocator;
 mod changes;
 mod cli;

@@ -65,7 +65,7 @@ pub(crate) fn run(config: Config, written: Value, output: Output) -> anyhow::Res
         .context("cannot start the asynchronous runtime")?;
     let updates = UpdateSender { sender, waker };
     let _guard = runtime.enter();
-    tasks::start_sources(&context, &updates, &rescan, &cgroup_roots, true);
+    tasks::start_sources(&context, (&updates, &rescan), &cgroup_roots, tasks::Others::default());
     converger.gather(expected, Instant::now() + DISCOVERY);
     converger.once(Instant::now() + CONVERGING);
     node.once();

@@ -2,7 +2,7 @@
 //!
 //! Owned here: reading it and its bounds. Not owned: keeping it and what is made of it (`evenkeel_enforce`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,13 @@ pub(crate) fn read(word: v1::Overlay, now: Instant) -> Result<Offer, String> {
     if word.entries.len() > ENTRIES {
         return Err(format!("{} containers; {ENTRIES} at most", word.entries.len()));
     }
+    if word.frozen_namespaces.len() > ENTRIES {
+        return Err(format!("{} frozen namespaces; {ENTRIES} at most", word.frozen_namespaces.len()));
+    }
+    if word.frozen_namespaces.iter().any(|name| name.is_empty() || name.len() > NAME) {
+        return Err("the name of a frozen namespace is empty or too long".to_owned());
+    }
+    let frozen: BTreeSet<String> = word.frozen_namespaces.into_iter().collect();
     let mut entries = BTreeMap::new();
     for entry in word.entries {
         let names = [&entry.namespace, &entry.workload, &entry.container];
@@ -56,6 +63,7 @@ pub(crate) fn read(word: v1::Overlay, now: Instant) -> Result<Offer, String> {
         arrived: now,
         until: now + Duration::from_secs(word.valid_seconds.into()),
         entries: Arc::new(entries),
+        frozen: Arc::new(frozen),
     })
 }
 
@@ -107,11 +115,13 @@ mod tests {
             word(60, vec![entry("")]),
             word(60, vec![entry(&"x".repeat(600))]),
             word(60, (0..=ENTRIES).map(|n| entry(&n.to_string())).collect()),
+            v1::Overlay { frozen_namespaces: vec![String::new()], ..word(60, Vec::new()) },
+            v1::Overlay { frozen_namespaces: vec!["x".into(); ENTRIES + 1], ..word(60, Vec::new()) },
         ] {
             overlays.take(read(bad, now));
         }
         let last = overlays.last().unwrap();
-        assert_eq!((last.number, last.entries.len(), overlays.refused()), (1, 1, 5));
+        assert_eq!((last.number, last.entries.len(), overlays.refused()), (1, 1, 7));
         assert_eq!(last.until, now + Duration::from_secs(60));
         overlays
             .take(read(v1::Overlay { panic: true, panic_reason: "stop".into(), ..word(60, vec![]) }, now));

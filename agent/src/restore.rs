@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use evenkeel_enforce::config::Mode;
 use evenkeel_enforce::restore::{Report, everything};
+use evenkeel_enforce::systemd::bus;
 use evenkeel_model::shown;
 
 use crate::cli::Output;
 use crate::config::Config;
-use crate::{machine, systemd};
+use crate::machine;
 
 /// Puts everything back and prints a line for each. True when nothing failed.
 ///
@@ -26,7 +27,7 @@ pub(crate) fn run(config: &Config, output: Output, purge: bool) -> anyhow::Resul
         bail!("an agent answers on {} and would set everything again; stop it first", socket.display());
     }
     let _lock = machine::only_agent(config)?;
-    let reports = everything(&config.enforce, systemd::open)?;
+    let reports = everything(&config.enforce, bus::open)?;
     print(&reports, output)?;
     let is_restored = !reports.iter().any(Report::is_failed);
     if purge && is_restored && config.enforce.mode == Mode::Enforce {

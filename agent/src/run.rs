@@ -23,7 +23,7 @@ use evenkeel_enforce::oom::evictions::Evictions;
 use evenkeel_enforce::oom::{self, HintSender, OomWatcher};
 use evenkeel_enforce::overlay::Overlays;
 use evenkeel_enforce::shared::{Heartbeat, SOURCE_UPDATES_CAP, Stop, TRACK_CHANGES_CAP, UpdateSender, Waker};
-use evenkeel_enforce::systemd::Purpose;
+use evenkeel_enforce::systemd::{Purpose, bus};
 use evenkeel_enforce::transients::Transients;
 use evenkeel_enforce::usage::Usage;
 use evenkeel_enforce::{evict, guardian, pressure, shared as enforce};
@@ -49,17 +49,17 @@ use crate::config::{Config, ConfigError, Reload};
 use crate::decisions::Decisions;
 use crate::outward::{Gate, Outward};
 use crate::parts::Part;
-use crate::parts::confine::confine;
+use crate::parts::activation::Handed;
+use crate::parts::confine::{confine, landlock_lacks};
 use crate::parts::keeper::PartsView;
 use crate::parts::starter::Logging;
-use crate::parts::units::Handed;
 use crate::pods::Pods;
 use crate::report::kept::Kept;
 use crate::shared::{Context, LIVE_TICKS_CAP, LiveBus, Rescan, Stats};
 use crate::tasks::{Apart, serve_all};
 use crate::trust::Trusts;
 
-use crate::{allocator, machine, report, sample, serve, systemd};
+use crate::{allocator, machine, report, sample, serve};
 
 /// Mode of the agent's socket: root, and whoever is given its group.
 const SOCKET_MODE: u32 = 0o660;
@@ -134,7 +134,7 @@ pub(crate) fn open(
     let outward = apart.as_ref().map_or(Outward::Here, |apart| Outward::There(apart.network.clone()));
     let board = Arc::new(Board::default());
     show_rehearsal(&config, &board);
-    let kernel = kernel::open(&config.enforce, &board, systemd::open, events)?;
+    let kernel = kernel::open(&config.enforce, &board, bus::open, events)?;
     let node = NodeKey { cluster: config.cluster.clone(), node };
     let trust = Trusts::open(&config, &node, &outward)?;
     let enforce = Arc::new(enforce::Context {
@@ -197,6 +197,14 @@ fn show_rehearsal(config: &Config, board: &Board) {
     };
     tracing::warn!(remedy, "{why}");
     board.show_knob(NodeKnob { name: "mode", state: "off", why: why.into(), remedy: remedy.into() });
+}
+
+/// Says where the kernel keeps files and processes from the parts by their users and filters alone.
+fn show_landlock(board: &Board) {
+    if let Some(why) = landlock_lacks() {
+        let remedy = "use a kernel of 5.13 or later that starts with landlock among its lsm=";
+        board.show_knob(NodeKnob { name: "landlock", state: "off", why, remedy: remedy.into() });
+    }
 }
 
 /// The state directory is ours alone, or it is refused; one that cannot be had at all is done without.
@@ -302,8 +310,9 @@ pub(crate) fn daemon(
     let _lock = machine::only_agent(&config)?;
     let types = written.get("resources").map_or_else(|| "{}".to_owned(), Value::to_string);
     let opened = open(config, written, Keeps::State, Some((logging, handed)))?;
-    if opened.apart.is_some() {
-        confine(Part::Enforcing, &[]);
+    if let Some(apart) = &opened.apart {
+        confine(Part::Enforcing, apart.given())?;
+        show_landlock(&opened.board);
     }
     let context = Arc::clone(&opened.context);
     let stats = &*context.enforce.stats;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use evenkeel_border::order::Follow;
+use evenkeel_border::order::{Follow, Units};
 use evenkeel_enforce::decisions::Draft;
 use evenkeel_enforce::kernel;
 use evenkeel_enforce::shared::{Heartbeat, UpdateSender};
@@ -17,16 +17,19 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::config::Config;
-use crate::config::sections::parts::PartsMode;
+use crate::config::sections::{self, parts::PartsMode};
 use crate::outward::Gate;
+use crate::parts::activation::Border;
 use crate::parts::followed::{Followed, Known};
 use crate::parts::keeper::{Heard, Keeper};
+use crate::parts::read::Reading;
 use crate::parts::served::Served;
 use crate::parts::starter::{Logging, Starter};
-use crate::parts::units::Border;
 use crate::parts::{Given, Part};
 use crate::shared::{Context, Rescan};
+use crate::sources::manifests::Parser;
 use crate::sources::reach::Reach;
+use crate::sources::systemd::is_wanted;
 use crate::{panics, pods, serve, sources};
 
 /// Time for open calls to end.
@@ -37,16 +40,24 @@ enum Begins {
     /// One of ours starts them.
     Starter(Starter),
     /// A service manager does; they connect here.
-    Units { network: Border, runtime: Border },
+    Units {
+        network: Border,
+        runtime: Border,
+        /// Where there is something to read.
+        reader: Option<Border>,
+    },
 }
 
 /// What begins the other processes, where there are any, and the ways to them.
 pub(crate) struct Apart {
     begins: Begins,
+    given: Given,
     /// To the network's part.
     pub(crate) network: Gate,
     /// To the runtime's part.
     pub(crate) runtime: Gate,
+    /// To the reader, where there is something to read.
+    reader: Option<Gate>,
 }
 
 impl Apart {
@@ -60,26 +71,40 @@ impl Apart {
         logging: &Logging,
         mut borders: BTreeMap<Part, Border>,
     ) -> anyhow::Result<Self> {
+        let given = Given {
+            network_uid: config.parts.network_uid,
+            runtime_uid: config.parts.runtime_uid,
+            reader_uid: config.parts.reader_uid,
+            readable: vec![config.enforce.roots.cgroup.clone()],
+            border: None,
+            allow_unconfined: config.parts.allow_unconfined,
+        };
+        let is_read = config.sources.manifests.is_some() || is_wanted(&config.sources.systemd);
         let begins = if borders.is_empty() {
-            Begins::Starter(Self::starter(config, logging)?)
+            Begins::Starter(Starter::start(&given, logging)?)
         } else {
             let mut of = |part: Part| {
                 let lack = "the service manager handed over no socket of the part";
                 borders.remove(&part).with_context(|| format!("{lack} {}", part.name()))
             };
-            Begins::Units { network: of(Part::Network)?, runtime: of(Part::Runtime)? }
+            Begins::Units {
+                network: of(Part::Network)?,
+                runtime: of(Part::Runtime)?,
+                reader: is_read.then(|| of(Part::Reader)).transpose()?,
+            }
         };
-        Ok(Self { begins, network: Gate::default(), runtime: Gate::default() })
+        Ok(Self {
+            begins,
+            given,
+            network: Gate::default(),
+            runtime: Gate::default(),
+            reader: is_read.then(Gate::default),
+        })
     }
 
-    fn starter(config: &Config, logging: &Logging) -> anyhow::Result<Starter> {
-        let given = Given {
-            network_uid: config.parts.network_uid,
-            runtime_uid: config.parts.runtime_uid,
-            readable: vec![config.enforce.roots.cgroup.clone()],
-            border: None,
-        };
-        Starter::start(&given, logging)
+    /// What the parts are told on their command lines.
+    pub(crate) const fn given(&self) -> &Given {
+        &self.given
     }
 }
 
@@ -94,7 +119,12 @@ pub(crate) async fn serve_all(
     stopped: watch::Receiver<bool>,
     beat: &Heartbeat,
 ) {
-    start_sources(&agent.context, &updates, &rescan, &cgroup_roots, apart.is_none());
+    let others = apart.as_ref().map_or_else(Others::default, |apart| Others {
+        runtimes: true,
+        manifests: apart.reader.clone().map(|gate| Parser::There(gate, types.clone().into())),
+        units: true,
+    });
+    start_sources(&agent.context, (&updates, &rescan), &cgroup_roots, others);
     let kept = tokio::spawn(Arc::clone(&agent.context.pods).keep(stopped.clone()));
     let until = |mut stopped: watch::Receiver<bool>| async move {
         // An error means that the sender is gone, which is the end too.
@@ -111,9 +141,13 @@ pub(crate) async fn serve_all(
                 updates: updates.clone(),
                 rescan: rescan.clone(),
                 pods: Arc::clone(&agent.context.pods),
+                cgroups: agent.context.config.parts.runtime_cgroups.clone().into(),
                 known: Known::default(),
             };
-            let keeping = keep(apart.begins, (served, followed), Arc::clone(&agent), stopped.clone());
+            let units = &agent.context.config.sources.systemd;
+            let units = is_wanted(units).then(|| (to_list(units), updates.clone()));
+            let duties = (served, followed, apart.reader.map(|gate| (gate, units)));
+            let keeping = keep(apart.begins, duties, Arc::clone(&agent), stopped.clone());
             serving.spawn(logged("parts", keeping));
         }
         None => serve_here(&agent, local, listener, &stopped, &mut serving),
@@ -146,23 +180,41 @@ pub(crate) async fn serve_all(
     let _ = tokio::time::timeout(DRAIN_CALLS, kept).await;
 }
 
-/// Keeps both parts running; ends with the process that starts them.
+/// Keeps all parts running; ends with the process that starts them.
 async fn keep(
     begins: Begins,
-    (served, followed): (Served, Followed),
+    (served, followed, reading): (Served, Followed, Option<(Gate, Option<(Units, UpdateSender)>)>),
     agent: Arc<serve::Agent>,
     stopped: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
-    let (network, runtime) = match begins {
+    let (network, runtime, reader, starter) = match begins {
         Begins::Starter(starter) => {
             let mut heard = Heard::of(starter)?;
-            (heard.take(Part::Network)?, heard.take(Part::Runtime)?)
+            let starter = heard.starter();
+            let mut of = |part| heard.take(part);
+            (of(Part::Network)?, of(Part::Runtime)?, Some(of(Part::Reader)?), Some(starter))
         }
-        Begins::Units { network, runtime } => (Keeper::at(network)?, Keeper::at(runtime)?),
+        Begins::Units { network, runtime, reader } => {
+            (Keeper::at(network)?, Keeper::at(runtime)?, reader.map(Keeper::at).transpose()?, None)
+        }
     };
     let network = network.keep(served, Arc::clone(&agent), stopped.clone());
-    let runtime = runtime.keep(followed, agent, stopped);
-    tokio::try_join!(network, runtime).map(|_| ())
+    let runtime = runtime.keep(followed, Arc::clone(&agent), stopped.clone());
+    let reader = async {
+        match (reading, reader) {
+            (Some((gate, units)), Some(reader)) => {
+                let reading = Reading { gate, units, starter, known: Arc::default() };
+                reader.keep(reading, agent, stopped).await
+            }
+            _ => Ok(()),
+        }
+    };
+    tokio::try_join!(network, runtime, reader).map(|_| ())
+}
+
+/// What the reader is to list.
+fn to_list(units: &sections::systemd::Units) -> Units {
+    Units { slices: units.slices.clone(), is_named: units.enabled == sections::systemd::Enabled::Yes }
 }
 
 /// What the runtime's part is to follow.
@@ -227,26 +279,36 @@ fn show_panics(agent: &serve::Agent, told: &mut u64) {
     }
 }
 
-/// Starts every enabled source on the present runtime, those that talk with runtimes only where no other part does. One that panics is
-/// started again.
+/// What other processes do for the sources.
+#[derive(Default)]
+pub(crate) struct Others {
+    /// One talks with runtimes and engines.
+    runtimes: bool,
+    /// One reads manifests.
+    manifests: Option<Parser>,
+    /// One lists systemd's units.
+    units: bool,
+}
+
+/// Starts every enabled source on the present runtime that is not another process's. One that panics is started again.
 pub(crate) fn start_sources(
     context: &Context,
-    updates: &UpdateSender,
-    rescan: &Rescan,
+    (updates, rescan): (&UpdateSender, &Rescan),
     cgroup_roots: &[PathBuf],
-    talks_with_runtimes: bool,
+    others: Others,
 ) {
     let config = &context.config;
     let arrows = (updates.clone(), rescan.clone());
     if let Some(dir) = config.sources.manifests.clone() {
-        let (given, (updates, rescan)) = ((cgroup_roots.to_vec(), Arc::clone(&config.types)), arrows.clone());
+        let parser = others.manifests.unwrap_or_else(|| Parser::Here(Arc::clone(&config.types)));
+        let (given, (updates, rescan)) = ((cgroup_roots.to_vec(), parser), arrows.clone());
         tokio::spawn(panics::restarted("manifests", move || {
             sources::manifests::run(dir.clone(), given.clone(), updates.clone(), rescan.clone())
         }));
     }
     let capacity = context.enforce.facts.memory_bytes;
     let terms = sources::Terms { capacity, trusted: config.enforce.manage.trust_annotations.clone() };
-    for socket in config.sources.cri.clone().into_iter().filter(|_| talks_with_runtimes) {
+    for socket in config.sources.cri.clone().into_iter().filter(|_| !others.runtimes) {
         let pods = Arc::clone(&context.pods);
         let setup = sources::cri::Setup { socket, terms: terms.clone(), pods, reach: Reach::Here };
         let (updates, rescan) = arrows.clone();
@@ -258,19 +320,21 @@ pub(crate) fn start_sources(
         if kubelet.asked.name.is_empty() {
             kubelet.asked.name.clone_from(&context.node.node);
         }
-        let pods = Arc::clone(&context.pods);
+        let (pods, outward) = (Arc::clone(&context.pods), context.outward.clone());
         tokio::spawn(panics::restarted("kubelet", move || {
-            pods::follow_kubelet(kubelet.clone(), Arc::clone(&pods))
+            pods::follow_kubelet(kubelet.clone(), outward.clone(), Arc::clone(&pods))
         }));
     }
-    // Without the tree units are listed all the same; only what they lack is not told.
-    let tree = kernel::open_tree(&config.enforce).ok().map(|(_, tree)| tree);
-    let (units, (updates, rescan)) = (config.sources.systemd.clone(), arrows);
-    let sender = updates.clone();
-    tokio::spawn(panics::restarted("systemd", move || {
-        sources::systemd::run(units.clone(), tree.clone(), sender.clone())
-    }));
-    if !talks_with_runtimes {
+    let (updates, rescan) = arrows;
+    if !others.units {
+        // Without the tree units are listed all the same; only what they lack is not told.
+        let tree = kernel::open_tree(&config.enforce).ok().map(|(_, tree)| tree);
+        let (units, sender) = (config.sources.systemd.clone(), updates.clone());
+        tokio::spawn(panics::restarted("systemd", move || {
+            sources::systemd::run(units.clone(), (tree.clone(), Reach::Here), sender.clone())
+        }));
+    }
+    if others.runtimes {
         return;
     }
     let setup = sources::engines::Setup {

@@ -3,7 +3,7 @@
 //! An answer is a list of messages, whose bytes the network's part passes on: what the wire calls the answer, a page's text, or a text
 //! of metrics. It ends well or with a [`Failure`].
 
-use crate::coded::{Coded, Malformed, Reader, coded, coded_enum};
+use crate::coded::{coded, coded_enum};
 
 /// A question.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,16 +53,6 @@ coded_enum!(Ask {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Connect(pub String);
 
-impl Coded for Connect {
-    fn write(&self, to: &mut Vec<u8>) {
-        self.0.write(to);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(Self(String::read(from)?))
-    }
-}
-
 /// Which decisions, as `WatchDecisionsRequest` names them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the message, and documented there")]
@@ -107,6 +97,7 @@ pub struct Failure {
 }
 
 coded! {
+    Connect { 0 }
     Decisions { from_seq, since_usec, kinds, pod, limit, no_follow }
     Amount { name, nano, is_binary }
     Filter { kind, text, page }

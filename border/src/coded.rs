@@ -100,9 +100,9 @@ pub trait Coded: Sized {
     }
 }
 
-/// Implements [`Coded`] for structs field by field.
+/// Implements [`Coded`] for structs field by field; those of tuples are `0`, `1`.
 macro_rules! coded {
-    ($($type:path { $($field:ident),* $(,)? })+) => {$(
+    ($($type:path { $($field:tt),* $(,)? })+) => {$(
         impl $crate::coded::Coded for $type {
             #[allow(unused_variables)]
             fn write(&self, to: &mut Vec<u8>) {

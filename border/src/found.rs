@@ -1,4 +1,4 @@
-//! What the runtime's part found: containers with what they asked for, as a runtime or engine says.
+//! What the runtime's part and the reader found: containers with what they asked for, as a runtime, an engine or a file says.
 //!
 //! Owned here: the form. What of it is believed is decided where it is taken in.
 
@@ -31,6 +31,15 @@ pub struct Found {
     pub healthy: bool,
 }
 
+/// What one manifest says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Read {
+    /// Containers, bound as they are written.
+    pub workloads: Vec<Workload>,
+    /// What could not be used.
+    pub problems: Vec<Problem>,
+}
+
 /// Something a source could not use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Problem {
@@ -46,6 +55,7 @@ pub struct Problem {
 
 coded! {
     Found { source, address, workloads, problems, healthy }
+    Read { workloads, problems }
     Problem { what, where_, why, remedy }
     PodRef { namespace, name, uid }
     ContainerResources { cpu_request, cpu_limit, memory_request, memory_limit }
@@ -70,25 +80,21 @@ coded_enum!(Managed { 1 = Yes, 2 = No(why) });
 coded_enum!(QosClass { 1 = BestEffort, 2 = Burstable, 3 = Guaranteed });
 coded_enum!(Format { 1 = DecimalSI, 2 = BinarySI, 3 = DecimalExponent });
 
-impl Coded for Bytes {
-    fn write(&self, to: &mut Vec<u8>) {
-        self.get().write(to);
-    }
+/// Implements [`Coded`] for units of whole numbers.
+macro_rules! units {
+    ($($unit:ty),+) => {$(
+        impl Coded for $unit {
+            fn write(&self, to: &mut Vec<u8>) {
+                self.get().write(to);
+            }
 
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(Self::new(u64::read(from)?))
-    }
+            fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+                Ok(Self::new(u64::read(from)?))
+            }
+        }
+    )+};
 }
-
-impl Coded for MilliCpu {
-    fn write(&self, to: &mut Vec<u8>) {
-        self.get().write(to);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(Self::new(u64::read(from)?))
-    }
-}
+units!(Bytes, MilliCpu);
 
 impl Coded for Quantity {
     fn write(&self, to: &mut Vec<u8>) {

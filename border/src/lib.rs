@@ -8,6 +8,12 @@
 //! side cannot have meant: nothing is guessed. Protobuf, HTTP and TLS end before the border; a message of a recommender crosses it as
 //! the fields of this format.
 
+// Casts that may lose something; workspace lints cannot leave out tests.
+#![cfg_attr(
+    not(test),
+    warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
+)]
+
 pub mod ask;
 pub mod coded;
 pub mod found;

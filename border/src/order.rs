@@ -1,6 +1,6 @@
-//! What the enforcing part orders of the network's: the addresses to serve, and calls to recommenders.
+//! What the enforcing part orders of the others: the addresses to serve and calls to recommenders, runtimes to follow, files to read.
 //!
-//! The network's part keeps nothing: files that it needs cross the border as their bytes, and again when they change.
+//! They keep nothing: files that they need cross the border as their bytes, and again when they change.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -28,6 +28,12 @@ pub enum Order {
     Follow(Follow),
     /// Of the runtime's part: to stop a pod; the answer is a `bool`, false where its runtime does not know it.
     Stop(Stop),
+    /// Of the network's part: to ask the node's kubelet for its pods; the answer is a [`crate::told::Kubelets`].
+    Kubelet(Kubelet),
+    /// Of the reader: to read a manifest; the answer is a [`crate::found::Read`].
+    Manifest(Manifest),
+    /// Of the reader: to follow systemd's units. Messages back are [`crate::found::Found`].
+    Units(Units),
 }
 
 coded_enum!(Order {
@@ -39,6 +45,9 @@ coded_enum!(Order {
     6 = Authority(authority),
     7 = Follow(follow),
     8 = Stop(stop),
+    9 = Kubelet(asked),
+    10 = Manifest(manifest),
+    11 = Units(units),
 });
 
 /// What is served, and by which rules.
@@ -189,7 +198,45 @@ pub struct Stop {
     pub within_ms: u64,
 }
 
+/// The node's kubelet, and what vouches for it and for the agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Kubelet {
+    /// Its name or address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// Name in its certificate.
+    pub name: String,
+    /// Authorities of its certificate: the file's path, which is only told, and what it holds, PEM.
+    pub authorities: (String, Bytes),
+    /// The token that is sent, likewise.
+    pub token: (String, Bytes),
+}
+
+/// A manifest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Manifest {
+    /// Its path, which is only told.
+    pub place: String,
+    /// Definitions of resource types, as the configuration has them: JSON.
+    pub types: String,
+    /// What it holds.
+    pub text: Bytes,
+}
+
+/// Which of systemd's units are followed beside those that say something.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Units {
+    /// Slices of which every service is sampled.
+    pub slices: Vec<String>,
+    /// Told also where systemd never answered.
+    pub is_named: bool,
+}
+
 coded! {
+    Units { slices, is_named }
+    Kubelet { host, port, name, authorities, token }
+    Manifest { place, types, text }
     Follow { cri, engines, roots, capacity, trusted }
     Stop { socket, id, within_ms }
     Serve { socket, service, metrics, dashboard, tls, types }

@@ -5,9 +5,16 @@ use std::fmt::Debug;
 
 use evenkeel_border::ask::{Amount, Ask, Decisions, Failure, Filter};
 use evenkeel_border::coded::{Bytes, Coded, Malformed};
-use evenkeel_border::order::{Address, At, Authority, Call, Changed, File, Order, Renew, Serve, Sign, Tls};
+use evenkeel_border::found::{Problem, Read};
+use evenkeel_border::order::{
+    Address, At, Authority, Call, Changed, File, Kubelet, Manifest, Order, Renew, Serve, Sign, Tls, Units,
+};
 use evenkeel_border::packet::{HEAD, Kind, MOST_BYTES, Packet, read};
-use evenkeel_border::told::{Answer, Told};
+use evenkeel_border::told::{Answer, Kubelets, PodList, Told};
+use evenkeel_model::workload::{
+    CgroupBinding, ContainerKind, Managed, OomKill, PodFacts, PodRef, Requested, ScorePolicy, SourceKind,
+    Workload,
+};
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::stream_response::Message;
 use proptest::prelude::*;
@@ -83,6 +90,19 @@ fn orders_read_back() {
         Order::Sign(Sign { call: call.clone(), request }),
         Order::Renew(Renew { call, csr: Bytes(vec![9; 300]) }),
         Order::Authority(Authority { host: "h".into(), port: 443, sha256: "ab".into() }),
+        Order::Kubelet(Kubelet {
+            host: "127.0.0.1".into(),
+            port: 10250,
+            name: "node-1".into(),
+            authorities: ("/ca.crt".into(), pem()),
+            token: ("/token".into(), Bytes(b"t".to_vec())),
+        }),
+        Order::Units(Units { slices: vec!["system.slice".into()], is_named: true }),
+        Order::Manifest(Manifest {
+            place: "/m/a.yaml".into(),
+            types: "{}".into(),
+            text: Bytes(vec![0, 255]),
+        }),
     ] {
         check(&order);
     }
@@ -142,6 +162,33 @@ fn what_a_recommender_says_reads_back() {
 }
 
 #[test]
+fn what_a_kubelet_and_a_manifest_say_reads_back() {
+    let pod = v1::PodRequirements { uid: "u".into(), name: "web".into(), ..v1::PodRequirements::default() };
+    check(&Kubelets::Listed(PodList { pods: vec![pod], refused: vec!["shop/x: no".into()] }));
+    check(&Kubelets::Refused((403, "Forbidden".into())));
+    check(&Kubelets::Failed("it does not answer".into()));
+    let workload = Workload {
+        id: "shop/web/main".into(),
+        source: SourceKind::Manifests,
+        pod: PodRef { namespace: "shop".into(), name: "web".into(), uid: None },
+        container: "main".into(),
+        kind: ContainerKind::Regular,
+        workload: "deployment/web".into(),
+        image: Some("busybox:1".into()),
+        command_hash: Some(7),
+        cgroup: CgroupBinding::Path("/shop/web".into()),
+        pid: None,
+        requested: Requested::Unknown,
+        pod_facts: PodFacts::default(),
+        managed: Managed::No("opted out".into()),
+        score_policy: ScorePolicy::Pin,
+        oom_kill: Some(OomKill::Container),
+    };
+    let problem = Problem { what: "read".into(), where_: "a.yaml".into(), ..Problem::default() };
+    check(&Read { workloads: vec![workload], problems: vec![problem] });
+}
+
+#[test]
 fn what_a_message_says_of_its_length_is_not_believed() {
     // A list of four thousand million entries, of which none comes.
     let claims = [&[8][..], &u32::MAX.to_le_bytes()].concat();
@@ -163,6 +210,8 @@ proptest! {
         again::<Answer>(&bytes);
         again::<Failure>(&bytes);
         again::<Changed>(&bytes);
+        again::<Kubelets>(&bytes);
+        again::<Read>(&bytes);
         if let Ok(packet) = read(&bytes) {
             prop_assert_eq!(packet.bytes(), bytes);
         }

@@ -4,6 +4,12 @@
 //! placed, [`plugin`] the scheduler's rules, [`profile`] which of them are on, [`engine`] the two ways to an answer,
 //! [`question`] what is asked and answered in the forms that programs use.
 
+// Casts that may lose something; workspace lints cannot leave out tests.
+#![cfg_attr(
+    not(test),
+    warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
+)]
+
 pub mod admission;
 pub mod answer;
 pub mod cluster;

@@ -1,5 +1,6 @@
 //! What is on each node while pods are placed: amounts by resource and node, and who was placed where.
 
+use evenkeel_model::narrow::usize_to_u32;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -99,7 +100,7 @@ impl State {
         let id = numbers.of(&placed.pod, self);
         self.count(&placed.pod, placed.node, 1);
         self.ports[placed.node].extend(&placed.pod.ports);
-        (id, placed.node as u32)
+        (id, usize_to_u32(placed.node))
     }
 
     /// Counts the pod of a placement no more; the placement stays.
@@ -149,7 +150,8 @@ impl State {
 
     /// Puts so many of a pod on a node.
     pub fn place_many(&mut self, id: PodId, node: NodeIndex, count: u64) {
-        self.placements.extend((0..count).map(|_| (id, node as u32)));
+        let on = usize_to_u32(node);
+        self.placements.extend((0..count).map(|_| (id, on)));
         let pod = Arc::clone(&self.known[id as usize]);
         self.count(&pod, node, i64::try_from(count).unwrap_or(i64::MAX));
         if !pod.ports.is_empty() {

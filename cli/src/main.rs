@@ -3,6 +3,12 @@
 //! Owned here: turning an exit status out of an answer. Not owned: the commands (`commands`), their options
 //! (`args`), how answers and failures look (`output`, `failure`).
 
+// Casts that may lose something; workspace lints cannot leave out tests.
+#![cfg_attr(
+    not(test),
+    warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
+)]
+
 mod args;
 mod client;
 mod cluster;

@@ -94,6 +94,7 @@ fn all_nodes_are_looked_at_by_the_recommender() {
         (&json!("n1"), &json!("ok"))
     );
     assert_eq!(of("node words")[0]["remedy"], "raise ingest.max_names_per_minute");
+    assert_eq!(of("updater")[0]["found"], "on, 9 looks at pods; left alone for now: Rollout 1");
     assert_eq!(ask(&["doctor", "--all-nodes", "--wait", "5s"]).status, 0);
 }
 
@@ -370,6 +371,38 @@ fn updates_are_steps_and_what_is_left_alone() {
     let json = ask(&["updates", "shop/web-a-x", "-o", "json"]).json();
     assert_eq!((&json["mode"], &json["steps"][0]["inputs"]["evict"]), (&json!("on"), &json!("never")));
     assert_eq!(json["leftAlone"][0]["reason"], "Rollout");
+}
+
+#[test]
+fn choices_are_made_again_and_another_outcome_is_told() {
+    let same = ask(&["updates", "--replay", "-o", "json"]).json();
+    assert_eq!((&same["choices"], &same["same"], &same["differences"]), (&json!(1), &json!(1), &json!([])));
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("choices.json");
+    let replayed = |text: &str, more: &[&str]| {
+        std::fs::write(&path, text).unwrap();
+        ask(&[&["updates", "--replay", "--from", path.to_str().unwrap()], more].concat())
+    };
+    let cases = ask(&["updates", "--cases"]).out;
+    let other = cases.replacen("\"evict\":\"always\"", "\"evict\":\"never\"", 1);
+    let told = replayed(&format!("{other}{cases}"), &[]);
+    assert_eq!(told.status, 1, "{told:?}");
+    assert!(told.out.contains("evict a (Raise)") && told.out.contains("leave a (NoRoom)"), "{}", told.out);
+    let unread = replayed(r#"{"version":9}"#, &["-o", "json"]).json();
+    assert_eq!((&unread["choices"], unread["unread"].as_array().unwrap().len()), (&json!(0), 1));
+    let wrong = replayed("7", &[]);
+    assert!(wrong.status != 0 && wrong.err.contains("7 is no choice"), "{wrong:?}");
+}
+
+#[test]
+fn a_workload_is_described_by_what_was_done_to_it() {
+    let told = ask(&["describe", "--workload", "shop/deployment/web"]).out;
+    assert!(told.contains("main: cpu 100m/- to 300m/-") && told.contains("OOMKilled"), "{told}");
+    assert!(!told.contains("Rollout"), "{told}");
+    let left = ask(&["describe", "--workload", "shop/deployment/db", "-o", "json"]).json();
+    assert_eq!((&left["leftAlone"][0]["reason"], &left["steps"]), (&json!("Rollout"), &json!([])));
+    assert!(ask(&["describe", "--workload", "shop/deployment/none"]).out.contains("no step was taken"));
+    assert_eq!(run(&["describe", "--workload", "web"]).status, 2);
 }
 
 #[test]

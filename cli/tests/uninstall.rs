@@ -114,7 +114,8 @@ impl Cluster {
                         server.delete(at, namespace, name);
                     } else if at == "/api/v1/pods"
                         && component == "evenkeel-restore"
-                        && pod["status"].is_null()
+                        // As it was made: what the API server filled in, and a kubelet has not said anything.
+                        && pod["status"]["qosClass"].is_string()
                     {
                         assert!(is_nowhere, "{name} runs beside agents");
                         let mut pod = pod.clone();

@@ -1,5 +1,7 @@
 //! Amounts as people read them. CPU comes in thousandths of a core, memory in bytes.
 
+use evenkeel_model::narrow::f64_to_u64;
+
 /// Which resource an amount is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
@@ -119,7 +121,7 @@ pub fn money(amount: f64, currency: &str) -> String {
     let amount = amount.abs();
     match amount {
         a if !a.is_finite() => "–".to_owned(),
-        a if a >= 100.0 => format!("{sign}{} {currency}", count(a.round() as u64)),
+        a if a >= 100.0 => format!("{sign}{} {currency}", count(f64_to_u64(a.round()))),
         a => format!("{sign}{a:.2} {currency}"),
     }
 }

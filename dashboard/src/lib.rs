@@ -5,6 +5,12 @@
 //! escaped by the template engine, and [`frame::page`] takes control characters and bidi overrides out of the whole page, so that no
 //! name of others does anything in a browser. No page has an inline script or style, and none names another host.
 
+// Casts that may lose something; workspace lints cannot leave out tests.
+#![cfg_attr(
+    not(test),
+    warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
+)]
+
 pub mod amount;
 pub mod assets;
 pub mod chart;

@@ -3,7 +3,7 @@
 //! Owned here: keeping it, its age, who is woken by it. Not owned: reading it from the wire and its bounds, which whoever
 //! streams owns; what is made of it ([`crate::converge`]); the rule of a step (`evenkeel_qos::overlay`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -69,6 +69,8 @@ pub struct Offer {
     pub until: Instant,
     /// By container.
     pub entries: Arc<BTreeMap<Place, Advice>>,
+    /// Namespaces in which nothing is changed, whatever its entries say: what is in force there stays until another word says otherwise.
+    pub frozen: Arc<BTreeSet<String>>,
 }
 
 /// A container that is not given what was said of it.
@@ -150,6 +152,7 @@ impl Overlays {
             arrived: now,
             until: now,
             entries: Arc::default(),
+            frozen: Arc::default(),
         };
         lock(&self.inner).last.get_or_insert(offer);
     }

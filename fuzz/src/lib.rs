@@ -5,6 +5,7 @@
 //! (`tests/rounds.rs`, `cargo run --release -p evenkeel-fuzz -- TARGET ROUNDS SEED`).
 
 mod border;
+mod bus;
 mod capacity;
 mod kernel;
 mod model;
@@ -35,7 +36,7 @@ impl Target {
 }
 
 /// Every reader.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     Target { name: "quantity", read: model::quantity, samples: model::quantities },
     Target { name: "pods", read: model::pods, samples: model::manifests },
     Target { name: "pod_list", read: model::pod_list, samples: model::pod_lists },
@@ -45,6 +46,7 @@ pub const TARGETS: [Target; 10] = [
     Target { name: "shapes", read: capacity::shapes, samples: capacity::workloads },
     Target { name: "options", read: capacity::options, samples: capacity::some_options },
     Target { name: "trace", read: trace::read, samples: trace::some },
+    Target { name: "bus", read: bus::answer, samples: bus::some },
     Target { name: "border", read: border::read, samples: border::some },
 ];
 

@@ -20,6 +20,12 @@
 //!
 //! Errors carry a [`error::Category`]; callers act on it and never on text.
 
+// Casts that may lose something; workspace lints cannot leave out tests.
+#![cfg_attr(
+    not(test),
+    warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
+)]
+
 pub mod action;
 pub mod caps;
 pub mod cgroup;

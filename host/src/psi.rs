@@ -230,6 +230,10 @@ impl Threshold {
 
     /// The next longer window that everybody may use, with the same part of it as threshold.
     #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "what is above the window, which has 64 bits, is cut before"
+    )]
     pub const fn unprivileged(self) -> Self {
         let steps = self.window_usec.div_ceil(Self::UNPRIVILEGED_STEP);
         let most = Self::LONGEST_WINDOW / Self::UNPRIVILEGED_STEP;

@@ -3,6 +3,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use evenkeel_model::narrow::f64_to_u64;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -53,7 +54,7 @@ impl Claims {
             Some(OneOrMore::More(all)) => all,
         };
         // Seconds may have a fraction (NumericDate): what is begun does not count.
-        let seconds = |exp: serde_json::Number| exp.as_u64().or_else(|| exp.as_f64().map(|exp| exp as u64));
+        let seconds = |exp: serde_json::Number| exp.as_u64().or_else(|| exp.as_f64().map(f64_to_u64));
         Some(Self { expires: payload.exp.and_then(seconds), audiences })
     }
 }

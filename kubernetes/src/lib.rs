@@ -4,6 +4,12 @@
 //! Owned here: the connection, how a question is put, what an answer means, a deadline for each, and what is kept of a cluster. Not owned:
 //! what follows from an answer, and how long it holds.
 
+// Casts that may lose something; workspace lints cannot leave out tests.
+#![cfg_attr(
+    not(test),
+    warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
+)]
+
 mod bundle;
 mod claims;
 mod connect;
@@ -30,5 +36,5 @@ pub use review::{Act, Reviewed, User};
 pub use secret::Secret;
 pub use session::{ListError, Session, TlsFiles};
 pub use updates::{PodAt, RESIZE};
-pub use view::{Bounds, Group, Live, NodePods, Placement, View};
+pub use view::{Bounds, Failed, Failure, Group, Live, NodePods, PANIC, Placement, View};
 pub use watch::{Counts, KindStatus, Pace, State, Watching};

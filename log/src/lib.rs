@@ -95,6 +95,12 @@
 //! | 24 | 8 | first sequence number kept |
 //! | 32 | 4 | CRC32C of bytes 0 to 31 |
 
+// Casts that may lose something; workspace lints cannot leave out tests.
+#![cfg_attr(
+    not(test),
+    warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
+)]
+
 mod disk;
 mod error;
 mod format;

@@ -230,7 +230,7 @@ impl Open {
     fn refill(&mut self) -> Result<(), LogError> {
         let left = self.limit.saturating_sub(self.offset).min(CHUNK as u64);
         self.used = 0;
-        self.chunk.resize(left as usize, 0);
+        self.chunk.resize(usize::try_from(left).unwrap_or(CHUNK), 0);
         let got = loop {
             match self.file.read_at(&mut self.chunk, self.offset) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

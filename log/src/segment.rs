@@ -58,7 +58,7 @@ pub(crate) fn create(disk: &dyn Disk, dir: &Path, first: Seq) -> Result<(Segment
     let file = options.read(true).write(true).create(true).truncate(true).open(&path);
     let file = file.at("create", &path)?;
     // RandomState is seeded by the kernel's generator; the salt need only differ between uses of one name.
-    let salt = (RandomState::new().hash_one(first) & u64::from(u32::MAX)) as u32;
+    let salt = (RandomState::new().hash_one(first) & 0xffff_ffff) as u32;
     let (header, seed) = format::encode_header(first, salt);
     if let Err(e) = write_all_at(disk, &file, &header, 0) {
         // A leftover without a whole header is replaced by the next attempt and recognised by recovery.

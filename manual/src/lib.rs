@@ -3,6 +3,12 @@
 //! Owned here: the arguments of `man` and `completion`, a page for each command with sections as man-pages(7) has them, and
 //! the completion scripts. Not owned: what the help says.
 
+// Casts that may lose something; workspace lints cannot leave out tests.
+#![cfg_attr(
+    not(test),
+    warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
+)]
+
 mod page;
 
 use std::io;

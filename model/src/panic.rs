@@ -3,6 +3,8 @@
 //! Owned here: the words and the choice between the two. Not owned: who sets the switch (the recommender) and who carries
 //! it out (the agent).
 
+use serde::{Deserialize, Serialize};
+
 /// Bytes of the reason of a switch, as far as it is kept and told.
 pub const MAX_REASON: usize = 1024;
 
@@ -14,7 +16,8 @@ pub fn reason(mut text: String) -> String {
 }
 
 /// How the panic switch is set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Panic {
     /// Policies are carried out.
     Off,

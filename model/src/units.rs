@@ -95,12 +95,18 @@ macro_rules! ranged {
             /// [`OutOfRange`] when the kernel would refuse the value.
             pub const fn new(value: $inner) -> Result<Self, OutOfRange> {
                 if value < $min || value > $max {
+                    // Widening: none of these types has more than 32 bits.
                     return Err(OutOfRange { what: $what, value: value as i64, min: $min, max: $max });
                 }
                 Ok(Self(value))
             }
 
             /// Takes the nearest allowed value.
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a value within the bounds, which are of the type, fits it; some of the types have a sign"
+            )]
             pub const fn clamped(value: i64) -> Self {
                 if value < $min {
                     Self($min)

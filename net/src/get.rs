@@ -1,8 +1,10 @@
 //! One question to a server of this machine or network: `GET` over TLS with a bearer token, bounded in time and bytes.
 //!
-//! A connection is made for each question, and files are read for each: what is renewed on disk counts from the next one on.
+//! A connection is made for each question. Who asks reads the files for each ([`Vouchers::read`]), so that what is renewed on disk counts
+//! from the next one on.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +19,8 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+/// Largest file of authorities, or of a token: what authorities of a whole company take is a tenth of it.
+const MOST_VOUCHED: u64 = 4 << 20;
 /// Characters of a refusal that are told.
 const TOLD: usize = 300;
 
@@ -35,6 +39,34 @@ pub struct Asked {
     pub token: PathBuf,
 }
 
+/// What the files of an [`Asked`] hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Vouchers {
+    /// Authorities, PEM.
+    pub authorities: Vec<u8>,
+    /// The token as written.
+    pub token: Vec<u8>,
+}
+
+impl Vouchers {
+    /// Reads both files, as far as they could be meant.
+    ///
+    /// # Errors
+    /// [`NoAnswer::Failed`] with the file that cannot be read.
+    pub fn read(asked: &Asked) -> Result<Self, NoAnswer> {
+        let read = |path: &Path| {
+            let mut bytes = Vec::new();
+            let opened = File::open(path).and_then(|file| file.take(MOST_VOUCHED).read_to_end(&mut bytes));
+            opened.map(|_| bytes).map_err(|error| unreadable(path, &error.to_string()))
+        };
+        Ok(Self { authorities: read(&asked.authorities)?, token: read(&asked.token)? })
+    }
+}
+
+fn unreadable(path: &Path, why: &str) -> NoAnswer {
+    NoAnswer::Failed(format!("{}: {why}", path.display()))
+}
+
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoAnswer {
@@ -48,17 +80,21 @@ pub enum NoAnswer {
 ///
 /// # Errors
 /// [`NoAnswer`].
-pub async fn get(asked: &Asked, path: &str, within: Duration, most: usize) -> Result<Bytes, NoAnswer> {
+pub async fn get(
+    asked: &Asked,
+    vouchers: &Vouchers,
+    path: &str,
+    (within, most): (Duration, usize),
+) -> Result<Bytes, NoAnswer> {
     let late = |_| Err(NoAnswer::Failed(format!("it does not answer within {within:?}")));
-    tokio::time::timeout(within, ask(asked, path, most)).await.unwrap_or_else(late)
+    tokio::time::timeout(within, ask(asked, vouchers, path, most)).await.unwrap_or_else(late)
 }
 
-async fn ask(asked: &Asked, path: &str, most: usize) -> Result<Bytes, NoAnswer> {
+async fn ask(asked: &Asked, vouchers: &Vouchers, path: &str, most: usize) -> Result<Bytes, NoAnswer> {
     let failed = NoAnswer::Failed;
     let Asked { host, port, name, authorities, token } = asked;
-    let unreadable = |path: &Path, why: String| failed(format!("{}: {why}", path.display()));
-    let trusted = roots(authorities).map_err(|why| unreadable(authorities, why))?;
-    let text = std::fs::read_to_string(token).map_err(|error| unreadable(token, error.to_string()))?;
+    let trusted = roots(&vouchers.authorities).map_err(|why| unreadable(authorities, &why))?;
+    let text = std::str::from_utf8(&vouchers.token).map_err(|error| unreadable(token, &error.to_string()))?;
     let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| failed(error.to_string()))?
@@ -95,9 +131,9 @@ async fn ask(asked: &Asked, path: &str, most: usize) -> Result<Bytes, NoAnswer> 
     }
 }
 
-fn roots(file: &Path) -> Result<RootCertStore, String> {
+fn roots(pem: &[u8]) -> Result<RootCertStore, String> {
     let mut store = RootCertStore::empty();
-    for one in CertificateDer::pem_file_iter(file).map_err(|error| error.to_string())? {
+    for one in CertificateDer::pem_slice_iter(pem) {
         let one = one.map_err(|error| error.to_string())?;
         store.add(one).map_err(|error| error.to_string())?;
     }

@@ -8,6 +8,12 @@
 //! When a gate is full, the connection that has waited longest for a request makes room, of the same peer where the peer
 //! has too many: whoever asks at once is served, also while others hold connections open and say nothing.
 
+// Casts that may lose something; workspace lints cannot leave out tests.
+#![cfg_attr(
+    not(test),
+    warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
+)]
+
 mod authority;
 mod certificate;
 mod connection;

@@ -4,6 +4,12 @@
 //! [`convert`], [`bounded`] (what a message may unfold to), [`bearer`] (the token of a caller), [`mod@line`] (what an address needs),
 //! [`pods`] (a node's pods as they are told). Not owned: connections, storage, any rule.
 
+// Casts that may lose something; workspace lints cannot leave out tests.
+#![cfg_attr(
+    not(test),
+    warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
+)]
+
 pub mod bearer;
 pub mod bounded;
 pub mod convert;

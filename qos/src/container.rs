@@ -11,7 +11,7 @@ use evenkeel_model::workload::{
 use crate::plan::{ContainerPlan, PlanConfig, Standing, Wishes};
 use crate::rules::{PodShape, ResourceClasses, RuleSet, cpu_class, defaulted, memory_class, pod_class};
 use crate::why::{Class, Why};
-use crate::wishes;
+use crate::wishes::{self, Given};
 
 /// What planning needs to know of one container, wherever it came from.
 #[derive(Debug, Clone, Copy)]
@@ -35,8 +35,13 @@ pub(crate) struct Ask {
     pub(crate) class_reason: Why,
 }
 
-/// Plans one workload.
-pub(crate) fn plan_container(node: &NodeFacts, config: &PlanConfig, w: &Workload) -> ContainerPlan {
+/// Plans one workload, with what other rules decided of it.
+pub(crate) fn plan_container(
+    node: &NodeFacts,
+    config: &PlanConfig,
+    w: &Workload,
+    given: &Given<'_>,
+) -> ContainerPlan {
     let subject = Subject {
         kind: w.kind,
         is_pause: matches!(w.source, SourceKind::Cri | SourceKind::Kubernetes),
@@ -47,7 +52,7 @@ pub(crate) fn plan_container(node: &NodeFacts, config: &PlanConfig, w: &Workload
     let ask = ask(config.rules, &subject);
     let standing = standing(&subject, &ask, &w.managed);
     let wishes = match standing {
-        Standing::Planned => wishes::for_container(node, config, &subject, &ask),
+        Standing::Planned => wishes::for_container(node, config, &subject, &ask, given),
         Standing::Unmanaged(_) | Standing::Unclassified(_) => Wishes::default(),
     };
     ContainerPlan {

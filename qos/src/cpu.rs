@@ -3,6 +3,7 @@
 //! Owned here: the integer arithmetic of the kubelet (`pkg/kubelet/cm/helpers_linux.go`) and the three ways in
 //! which shares of cgroup v1 become a weight of v2. Not owned: which hierarchy a node has.
 
+use evenkeel_model::narrow::f64_to_i64;
 use evenkeel_model::units::{CpuShares, CpuWeight, Limit, MilliCpu};
 use serde::{Deserialize, Serialize};
 
@@ -110,7 +111,7 @@ fn quadratic_weight(shares: CpuShares) -> CpuWeight {
     }
     let l = f64::from(shares.get()).log2();
     let exponent = (l * l + 125.0 * l) / 612.0 - 7.0 / 34.0;
-    CpuWeight::clamped(10_f64.powf(exponent).ceil() as i64)
+    CpuWeight::clamped(f64_to_i64(10_f64.powf(exponent).ceil()))
 }
 
 /// CPU bandwidth of a cgroup: at most `quota` microseconds of CPU time in each period.

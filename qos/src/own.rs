@@ -15,6 +15,7 @@ use evenkeel_model::units::{Bytes, CpuShares, CpuWeight, MilliCpu};
 
 use crate::cpu::{WeightConversion, shares_from_milli};
 use crate::effective::ProtectionKnob;
+use crate::fair::Allotment;
 use crate::plan::Wish;
 use crate::why::{self, Below, Origin, ScaledWeight, Shares, Why};
 
@@ -118,6 +119,17 @@ struct Sums {
 /// What every inner cgroup of the subtree `root` should hold, from `root` itself to the parents of leaves, by
 /// path. Leaves outside the subtree are not counted; the insides of a container are its own.
 pub fn inner(root: &str, rule: Rule, leaves: &[Leaf]) -> BTreeMap<String, Inner> {
+    divided(root, rule, leaves, &BTreeMap::new())
+}
+
+/// The same where some of these cgroups have a fair part of the CPU, which takes the place of what follows from
+/// requests.
+pub(crate) fn divided(
+    root: &str,
+    rule: Rule,
+    leaves: &[Leaf],
+    parts: &BTreeMap<String, Allotment>,
+) -> BTreeMap<String, Inner> {
     let root = root.trim_end_matches('/');
     let mut sums: BTreeMap<&str, Sums> = BTreeMap::new();
     for leaf in leaves.iter().filter(|l| below(root, &l.path)) {
@@ -132,10 +144,11 @@ pub fn inner(root: &str, rule: Rule, leaves: &[Leaf]) -> BTreeMap<String, Inner>
     for leaf in leaves {
         sums.remove(leaf.path.as_str());
     }
-    sums.into_iter().map(|(path, sum)| (path.to_owned(), hold(sum, path == root, rule))).collect()
+    let hold = |(path, sum): (&str, Sums)| (path.to_owned(), hold(sum, path == root, rule, parts.get(path)));
+    sums.into_iter().map(hold).collect()
 }
 
-fn hold(sum: Sums, is_root: bool, rule: Rule) -> Inner {
+fn hold(sum: Sums, is_root: bool, rule: Rule, part: Option<&Allotment>) -> Inner {
     let memory = |of, children_sum| {
         Why::SumOfChildren(why::Sum { leaves: sum.leaves, children_sum, of }).wish(children_sum)
     };
@@ -143,7 +156,9 @@ fn hold(sum: Sums, is_root: bool, rule: Rule) -> Inner {
     let below = Some(Below { leaves: sum.leaves, requests_sum_milli: sum.request });
     let (cpu_request_milli, origin) = (request, Origin::default());
     let shares = shares_from_milli(request);
-    let weight = if is_root {
+    let weight = if let Some(part) = part {
+        part.weight_wish()
+    } else if is_root {
         let (cpu_shares, conversion) = (Some(shares.get()), rule.conversion);
         Why::Weight(why::Weight { cpu_request_milli, cpu_shares, conversion, below, origin })
             .wish(conversion.weight_from_shares(shares))
@@ -155,7 +170,10 @@ fn hold(sum: Sums, is_root: bool, rule: Rule) -> Inner {
         min: memory(ProtectionKnob::Min, sum.min),
         low: memory(ProtectionKnob::Low, sum.low),
         weight,
-        shares: Why::Shares(Shares { cpu_request_milli, below, origin }).wish(shares),
+        shares: part.map_or_else(
+            || Why::Shares(Shares { cpu_request_milli, below, origin }).wish(shares),
+            Allotment::shares_wish,
+        ),
         request,
     }
 }

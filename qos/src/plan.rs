@@ -1,7 +1,7 @@
-//! The plan: what the kernel should hold for every container of a node, each value with its reason.
+//! The plan of a container: what the kernel should hold for it, each value with its reason.
 //!
-//! Owned here: the shape of a plan and its making from node, configuration and containers. A plan is always the
-//! full desired state; comparing it with the kernel and writing differences is the agent's.
+//! Owned here: the shape of a plan, and its making from what containers ask for. Not owned: the desired state of a
+//! node, to which other rules contribute ([`crate::desired`]).
 
 use std::fmt::Display;
 
@@ -17,6 +17,7 @@ pub use crate::cores::CpuList;
 pub use crate::cpu::CpuQuota;
 pub use crate::rules::ResourceClasses;
 use crate::why::{self, Why};
+use crate::wishes::Given;
 
 /// A value the kernel should hold, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -47,7 +48,7 @@ pub struct Wishes {
     pub cpu_burst: Option<Wish<u64>>,
     /// `cpu.idle`: true when the container runs only on CPU time nobody else wants.
     pub cpu_idle: Option<Wish<bool>>,
-    /// `cpuset.cpus`; never made by [`plan`] itself, see [`crate::cores`].
+    /// `cpuset.cpus`; only where somebody has processors of its own, see [`crate::cores`].
     pub cpuset_cpus: Option<Wish<CpuList>>,
     /// `memory.min` (v2).
     pub memory_min: Option<Wish<Bytes>>,
@@ -138,15 +139,16 @@ pub struct ContainerPlan {
     pub wishes: Wishes,
 }
 
-/// The full desired state of a node's containers, in the order the workloads were given.
+/// What containers should hold by what they ask for, in the order the workloads were given.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Plan {
     /// One entry for every workload.
     pub containers: Vec<ContainerPlan>,
 }
 
-/// Plans every workload of a node. Workloads that may not be written or of which nothing is known get an entry
+/// Plans every workload by what it asks for alone: [`crate::desired`] without any other input. Workloads that may not be written or of which nothing is known get an entry
 /// without wishes that says so.
 pub fn plan(node: &NodeFacts, config: &PlanConfig, workloads: &[Workload]) -> Plan {
-    Plan { containers: workloads.iter().map(|w| plan_container(node, config, w)).collect() }
+    let given = Given::default();
+    Plan { containers: workloads.iter().map(|w| plan_container(node, config, w, &given)).collect() }
 }

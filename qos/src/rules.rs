@@ -5,7 +5,7 @@
 
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::units::{Bytes, MilliCpu};
-use evenkeel_model::workload::ContainerResources;
+use evenkeel_model::workload::{ContainerResources, Requested};
 use serde::{Deserialize, Serialize};
 
 /// Which rules decide classes and scores.
@@ -52,6 +52,16 @@ pub fn defaulted(resources: ContainerResources) -> ContainerResources {
         cpu_request: resources.cpu_request.or(resources.cpu_limit),
         memory_request: resources.memory_request.or(resources.memory_limit),
         ..resources
+    }
+}
+
+/// The CPU request that weights follow from, zero where it has none; `None` where nothing is known of it.
+#[must_use]
+pub fn cpu_request_of(requested: &Requested) -> Option<MilliCpu> {
+    match requested {
+        Requested::Stated(resources) => Some(defaulted(*resources).cpu_request.unwrap_or(MilliCpu::ZERO)),
+        Requested::Estimated(estimate) => estimate.resources.cpu_request,
+        Requested::Unknown => None,
     }
 }
 

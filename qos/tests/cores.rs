@@ -10,10 +10,12 @@ use evenkeel_model::workload::{
     SourceKind, Workload,
 };
 use evenkeel_qos::cores::{
-    Allocation, Cpu, CpuList, Request, allocate, apply, pick, read_topology, topology_text, wanted,
+    Allocation, Cpu, CpuList, Request, allocate, pick, read_topology, topology_text, wanted,
 };
 use evenkeel_qos::plan::{PlanConfig, plan};
 use proptest::prelude::*;
+
+use crate::desired::with_cores;
 
 /// Two NUMA nodes of `cores` physical cores with two threads each; the second threads come after all firsts.
 fn machine(cores: u32) -> Vec<Cpu> {
@@ -147,7 +149,7 @@ fn guaranteed_containers_with_whole_cores_lose_their_quota() {
         workload("none", (0, 0), (0, 0)),
         workload("large", (7000, 7000), (GIB, GIB)),
     ];
-    let mut made = plan(&node, &PlanConfig::default(), &workloads);
+    let made = plan(&node, &PlanConfig::default(), &workloads);
     let asks: Vec<_> = made
         .containers
         .iter()
@@ -157,8 +159,8 @@ fn guaranteed_containers_with_whole_cores_lose_their_quota() {
     assert_eq!(asks, requests(&[("own", 2), ("large", 7)]));
     let had = BTreeMap::from([("own".to_owned(), list("3,7"))]);
     let allocation = allocate(&machine(2), 1, &asks, &had);
-    apply(&mut made, &allocation);
-    let of = |id: &str| &made.containers.iter().find(|c| c.id == id).unwrap().wishes;
+    let made = with_cores(&node, &workloads, &allocation);
+    let of = |id: &str| &made.iter().find(|c| c.id == id).unwrap().wishes;
     assert_eq!(of("own").cpuset_cpus.as_ref().unwrap().value, list("3,7"));
     let quota = of("own").cpu_quota.as_ref().unwrap();
     assert_eq!(quota.value.quota_usec, Limit::Max);

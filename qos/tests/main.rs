@@ -3,6 +3,7 @@
 mod checks;
 mod cores;
 mod cpu;
+mod desired;
 mod dynamic;
 mod effective;
 mod eviction;

@@ -14,7 +14,7 @@ use evenkeel_model::workload::{
     Requested, ScorePolicy, SourceKind, Workload,
 };
 use evenkeel_qos::config::{BurstPercent, MemoryHighFactor, PlanConfig};
-use evenkeel_qos::cores::{Cpu, Request, allocate, apply, wanted};
+use evenkeel_qos::cores::{Cpu, Request, allocate, wanted};
 use evenkeel_qos::dynamic::{Candidate, Dynamic, DynamicRule};
 use evenkeel_qos::effective::{Levels, Node, ProtectionKnob, ProtectionPath, WeightLevel, WeightPath};
 use evenkeel_qos::eviction::{Policy, Remedy, rule};
@@ -27,6 +27,8 @@ use evenkeel_qos::reserve::{NodeUse, Reserve, ReserveRule};
 use evenkeel_qos::rules::RuleSet;
 use evenkeel_qos::why::{Inputs, Why};
 use evenkeel_qos::{overlay, starvation};
+
+use crate::desired::with_cores;
 
 const RECORDED: &str = include_str!("fixtures/decisions.jsonl");
 
@@ -198,14 +200,14 @@ fn cores(book: &mut Book) {
     let machine: Vec<_> = (0..8).map(|id| Cpu { id, numa: 0, socket: 0, core: id / 2 }).collect();
     let mut had = BTreeMap::new();
     for _ in 0..2 {
-        let mut made = plan(&node(), &PlanConfig::default(), &workloads);
-        let asks = made.containers.iter().zip(&workloads);
+        let asked = plan(&node(), &PlanConfig::default(), &workloads);
+        let asks = asked.containers.iter().zip(&workloads);
         let asks: Vec<_> = asks
             .filter_map(|(c, w)| Some(Request { id: c.id.clone(), count: wanted(c, &w.requested)? }))
             .collect();
         let allocation = allocate(&machine, 1, &asks, &had);
         had = allocation.assigned();
-        apply(&mut made, &allocation);
+        let made = Plan { containers: with_cores(&node(), &workloads, &allocation) };
         book.plan(&made);
     }
 }

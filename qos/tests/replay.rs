@@ -12,7 +12,7 @@ use evenkeel_model::workload::{
     Requested, ScorePolicy, SourceKind, Workload,
 };
 use evenkeel_qos::config::{BurstPercent, CpuPeriod, MemoryHighFactor, PlanConfig};
-use evenkeel_qos::cores::{Cpu, Request, allocate, apply, wanted};
+use evenkeel_qos::cores::{Cpu, Request, allocate, wanted};
 use evenkeel_qos::cpu::WeightConversion;
 use evenkeel_qos::dynamic::{Candidate, Dynamic, DynamicRule};
 use evenkeel_qos::effective::{Levels, Node, ProtectionKnob, ProtectionPath, WeightLevel, WeightPath};
@@ -25,6 +25,8 @@ use evenkeel_qos::reserve::{NodeUse, Reserve, ReserveRule};
 use evenkeel_qos::rules::RuleSet;
 use evenkeel_qos::why::{Inputs, Why};
 use proptest::prelude::*;
+
+use crate::desired::with_cores;
 
 fn inputs(of: &[(&str, &str)]) -> Inputs {
     of.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -224,14 +226,14 @@ fn allocations_come_out_again() {
     let machine: Vec<_> = (0..8).map(|id| Cpu { id, numa: 0, socket: 0, core: id / 2 }).collect();
     let mut had = BTreeMap::new();
     for _ in 0..2 {
-        let mut made: Plan = plan(&node, &PlanConfig::default(), &workloads);
-        let asks = made.containers.iter().zip(&workloads);
+        let asked: Plan = plan(&node, &PlanConfig::default(), &workloads);
+        let asks = asked.containers.iter().zip(&workloads);
         let asks: Vec<_> = asks
             .filter_map(|(c, w)| Some(Request { id: c.id.clone(), count: wanted(c, &w.requested)? }))
             .collect();
         let allocation = allocate(&machine, 1, &asks, &had);
         had = allocation.assigned();
-        apply(&mut made, &allocation);
+        let made = Plan { containers: with_cores(&node, &workloads, &allocation) };
         assert_eq!(had.len(), 2);
         made.containers.iter().for_each(all_same);
     }

@@ -2,7 +2,8 @@
 //! message a node, which takes the place of the one before.
 //!
 //! Nothing is told of a recommendation that is of no use yet (too little history, too old, unknown). One that would change a
-//! class is told: the node refuses what would, and shows it, but may go as far as the class stays. While the panic switch is on, nodes are told just that, and whether to give back what was asked for. How far a node goes at once, and the proof that it
+//! class is told: the node refuses what would, and shows it, but may go as far as the class stays. While the panic switch is on, nodes are told just that, and whether to give back what was asked for.
+//! Of namespaces that are frozen they are told the names: what is in force there stays. How far a node goes at once, and the proof that it
 //! worked, are the agent's: it sees the kernel. A node that hears nothing goes back by itself.
 
 use std::collections::BTreeSet;
@@ -40,7 +41,9 @@ impl Words for Acting {
 
     fn version(&self) -> (u64, u64) {
         let panic_usec = self.0.engine.state().read().panic.since_usec;
-        (self.0.stored.meant().version, panic_usec)
+        let frozen = self.0.readiness.followed().map_or(0, |followed| followed.frozen_changes());
+        // Both only grow, so that their sum is another one when either is.
+        (self.0.stored.meant().version.wrapping_add(frozen), panic_usec)
     }
 
     fn word(&self, key: &StreamKey) -> v1::Overlay {
@@ -133,19 +136,23 @@ fn word(context: &Context, key: &StreamKey) -> v1::Overlay {
     let valid = acting.interval.get().saturating_mul(HOLDS).as_secs().max(1);
     let now_usec = context.engine.now_usec();
     let meant = context.stored.meant();
-    let (panic, places) = {
+    let followed = context.readiness.followed().filter(|followed| followed.cluster() == key.cluster);
+    let (panic, places, frozen) = {
         let state = context.engine.state().read();
         let name = NodeKey::of(key);
         let stream = state.node(&name).and_then(|node| state.current(&name, node));
-        let slots = stream.into_iter().flat_map(|stream| stream.slots.iter());
+        let slots = || stream.into_iter().flat_map(|stream| stream.slots.iter());
         let place = |slot: &Slot| {
             let i = &slot.identity;
             let at = meant.find([&key.cluster, &i.namespace, &i.workload, &i.container])?;
             Some((at, slot.reported().to_owned()))
         };
+        let frozen = followed
+            .map(|followed| followed.frozen(slots().map(|slot| &slot.identity.namespace)))
+            .unwrap_or_default();
         // Nobody is told of what nobody acts on: then there is nothing to search.
-        let slots = slots.filter(|_| !(state.panic.on || meant.entries.is_empty()));
-        (state.panic.clone(), slots.filter_map(place).collect::<BTreeSet<_>>())
+        let slots = slots().filter(|_| !(state.panic.on || meant.entries.is_empty()));
+        (state.panic.clone(), slots.filter_map(place).collect::<BTreeSet<_>>(), frozen)
     };
     let since = now_usec.saturating_sub(meant.made_usec) / 1_000_000;
     let young = |entry: &Entry| entry.age_seconds + since <= acting.max_age.get().as_secs();
@@ -160,6 +167,7 @@ fn word(context: &Context, key: &StreamKey) -> v1::Overlay {
         made_usec: now_usec,
         valid_seconds: u32::try_from(valid).unwrap_or(u32::MAX),
         entries: entries.collect(),
+        frozen_namespaces: frozen.into_iter().collect(),
     }
 }
 

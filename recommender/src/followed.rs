@@ -1,6 +1,8 @@
 //! Owns the Kubernetes cluster whose objects are followed (`kubernetes.view`): whether enough of it is known to answer from, and what is said
 //! where it is less than all. Following is the crate `kubernetes`' work.
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,8 @@ use crate::config::KubernetesSection;
 
 /// The kind of pods.
 const POD: &str = "Pod";
+/// The kind of what says that nothing of it is to be changed.
+const NAMESPACE: &str = "Namespace";
 /// Kinds without which there is no answer.
 const NEEDED: [&str; 2] = ["Node", POD];
 /// Kinds without which it is not known which pods belong together.
@@ -31,6 +35,8 @@ pub(crate) struct Followed {
     /// As `node.cluster` of its agents.
     cluster: String,
     watching: Watching,
+    /// Namespaces were listed once, or never will be.
+    namespaces_are_known: AtomicBool,
 }
 
 impl Followed {
@@ -43,7 +49,8 @@ impl Followed {
             return Ok(None);
         }
         let watching = Watching::start(&section.source(), Pace::default()).await?;
-        let followed = Arc::new(Self { cluster: section.cluster.clone(), watching });
+        let namespaces_are_known = AtomicBool::new(false);
+        let followed = Arc::new(Self { cluster: section.cluster.clone(), watching, namespaces_are_known });
         tokio::spawn(keep_ready(Arc::downgrade(&followed)));
         Ok(Some(followed))
     }
@@ -78,6 +85,40 @@ impl Followed {
     /// Its limit ranges and quotas, where they changed since `changes`.
     pub(crate) fn bounds(&self, changes: u64) -> Option<Bounds> {
         self.watching.view().bounds(changes)
+    }
+
+    /// Whether nothing of a namespace is to be changed: it says so, or it is not known yet whether it does.
+    pub(crate) fn freezes(&self, namespace: &str) -> bool {
+        self.view().is_frozen(namespace) || !self.knows_namespaces()
+    }
+
+    /// Those of some namespaces of which nothing is to be changed.
+    pub(crate) fn frozen<'n>(&self, namespaces: impl Iterator<Item = &'n String>) -> BTreeSet<String> {
+        let (frozen, all) = (self.view().frozen(), !self.knows_namespaces());
+        if frozen.is_empty() && !all {
+            return BTreeSet::new();
+        }
+        namespaces.filter(|name| all || frozen.contains(*name)).cloned().collect()
+    }
+
+    /// How often it changed which namespaces are frozen.
+    pub(crate) fn frozen_changes(&self) -> u64 {
+        // When they become known, too.
+        self.view().frozen_changes().wrapping_add(u64::from(self.knows_namespaces()))
+    }
+
+    /// Whether it is known which namespaces are frozen. Where they may not be seen, none is.
+    pub(crate) fn knows_namespaces(&self) -> bool {
+        if self.namespaces_are_known.load(Ordering::Relaxed) {
+            return true;
+        }
+        let waits = |status: &KindStatus| {
+            let is_to_come = matches!(status.state, State::Listing | State::Failing);
+            status.kind.name == NAMESPACE && !status.is_known && is_to_come
+        };
+        let is_known = !self.status().iter().any(waits);
+        self.namespaces_are_known.store(is_known, Ordering::Relaxed);
+        is_known
     }
 
     /// How it stands with each kind.

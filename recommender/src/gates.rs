@@ -1,6 +1,6 @@
 //! Owns what becomes of pods that wait for the gate `evenkeel.dev/policy` (`kubernetes.gates`): one whose requests are known by now is resized and
 //! freed; one that cannot be is deleted where its controller makes it anew, which the webhook then gives its requests; and none waits longer than
-//! `kubernetes.gate_deadline`.
+//! `kubernetes.gate_deadline`, the panic switch or a frozen namespace notwithstanding: a pod that is free asks for what it asked for.
 //!
 //! The leader does this. The webhook's replicas free what is over the deadline by a minute, so that no pod waits for a recommender that is gone.
 //! Not owned: which pods are gated (`evenkeel_webhook::gate`).
@@ -15,8 +15,10 @@ use evenkeel_rightsizing::policy::UpdateMode;
 use evenkeel_store::clock::WallClock;
 use evenkeel_webhook::RESOURCES;
 use evenkeel_webhook::gate::{GATE, LABEL, PLACEHOLDERS};
+use evenkeel_webhook::object::Pod;
 use evenkeel_webhook::pod::{Controller, Question};
 use jiff::Timestamp;
+use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
@@ -34,13 +36,18 @@ const LATE: Duration = Duration::from_secs(60);
 /// What is changed in one look.
 const A_LOOK: usize = 50;
 
+/// What a pod waits for.
+const UNKNOWN: &str = "nothing is known of what it needs";
+const FROZEN: &str = "nothing is changed, since the panic switch is on or its namespace is frozen,";
+
 /// The gate as it is found.
 pub(crate) const OURS: Gate<'static> = Gate { name: GATE, label: LABEL, annotation: PLACEHOLDERS };
 
 /// What is to be done with a pod, and why.
 #[derive(Debug, Clone, PartialEq)]
 enum Verdict {
-    Wait,
+    /// For this.
+    Wait(&'static str),
     /// With these containers, as `pods/resize` takes them.
     Resize(Value, String),
     Lift(&'static str, String),
@@ -155,11 +162,11 @@ impl Keeper {
         match (verdict, recent) {
             (Verdict::Lift(reason, why), _) => freed(&self.api, pod, reason, &why).await,
             (_, Some(why)) if is_over => freed(&self.api, pod, "GateDeadline", &why).await,
-            (Verdict::Wait, _) if is_over => {
-                let why = format!("nothing is known of what it needs after {} s", self.deadline.as_secs());
+            (Verdict::Wait(what), _) if is_over => {
+                let why = format!("{what} after {} s", self.deadline.as_secs());
                 freed(&self.api, pod, "GateDeadline", &why).await
             }
-            (Verdict::Wait, _) | (Verdict::Resize(..), Some(_)) => false,
+            (Verdict::Wait(_), _) | (Verdict::Resize(..), Some(_)) => false,
             (Verdict::Resize(spec, why), None) => self.resize(pod, &uid, &spec, &why).await,
         }
     }
@@ -181,9 +188,9 @@ impl Keeper {
 
     /// Deletes a pod that its controller makes anew, one a minute of each; others wait for the deadline.
     async fn delete(&mut self, pod: &Value, why: &str) -> bool {
-        let Some(object) = pod.as_object() else { return false };
         let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
-        let Some(controller) = Controller::of(namespace, object) else { return false };
+        let read = Pod::deserialize(pod).ok();
+        let Some(controller) = read.and_then(|read| Controller::of(namespace, &read)) else { return false };
         if self.deleted.contains_key(&controller.uid) {
             return false;
         }
@@ -211,13 +218,14 @@ fn judge(pod: &Value, recommend: impl Fn(&evenkeel_model::pod::Pod) -> PodAdvice
     }
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
     let stripped = stripped(pod, &placeholders);
-    let question = stripped.as_object().and_then(|object| Question::of(namespace, object).ok());
-    let Some(asked) = question.and_then(|question| pod::read(&question.pod.to_string()).ok()) else {
+    let read = Pod::deserialize(&stripped).ok();
+    let question = read.as_ref().and_then(|read| Question::of(namespace, read).ok());
+    let Some(asked) = question.and_then(|question| pod::read(&question.text).ok()) else {
         return lift("it cannot be read");
     };
     let advice = recommend(&asked);
     if advice.panic {
-        return Verdict::Wait;
+        return Verdict::Wait(FROZEN);
     }
     if let (Some(policy), Some(UpdateMode::Off)) = (&advice.policy, advice.mode) {
         return lift(&format!("policy {policy} is off"));
@@ -231,7 +239,7 @@ fn judge(pod: &Value, recommend: impl Fn(&evenkeel_model::pod::Pod) -> PodAdvice
                 |one: &evenkeel_proto::v1::Recommendation| one.resource == *resource && one.request.is_some();
             let is_known = said.is_some_and(|said| said.recommendations.iter().any(of));
             let amount = said.and_then(|said| request(&said.resources.requests, resource));
-            let Some(amount) = amount.filter(|_| is_known) else { return Verdict::Wait };
+            let Some(amount) = amount.filter(|_| is_known) else { return Verdict::Wait(UNKNOWN) };
             requests.insert(resource.clone(), amount.canonical().into());
         }
         containers.push(json!({ "name": name, "resources": { "requests": requests } }));
@@ -413,10 +421,12 @@ mod tests {
         assert!(
             matches!(judged(both, cpu, memory, None, false), Verdict::Resize(_, why) if why.contains("image"))
         );
-        for (cpu, memory, mode, panic) in
-            [(cpu, None, auto, false), (None, None, None, false), (cpu, memory, auto, true)]
-        {
-            assert_eq!(judged(both, cpu, memory, mode, panic), Verdict::Wait);
+        for (cpu, memory, mode, panic, why) in [
+            (cpu, None, auto, false, UNKNOWN),
+            (None, None, None, false, UNKNOWN),
+            (cpu, memory, auto, true, FROZEN),
+        ] {
+            assert_eq!(judged(both, cpu, memory, mode, panic), Verdict::Wait(why));
         }
         assert!(
             matches!(judged(both, cpu, memory, Some(UpdateMode::Off), false), Verdict::Lift(_, why) if why.contains("off"))

@@ -7,6 +7,12 @@
 //! that is followed (`followed`), objects of it that ask for recommendations (`objects`), Events of its pods (`events`), pods of it that are changed (`updater`), whether this one leads (`leading`), reading the configuration again (`reload`). Not owned: what is kept and how it becomes durable (`evenkeel_store`), the rules (`evenkeel_rightsizing`,
 //! `evenkeel_capacity`), the wire format and its codec (`evenkeel_proto`).
 
+// Casts that may lose something; workspace lints cannot leave out tests.
+#![cfg_attr(
+    not(test),
+    warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
+)]
+
 pub(crate) mod acting;
 mod allocated;
 pub mod api;

@@ -1,5 +1,11 @@
 //! The recommender's program: reads flags and configuration, then runs the library.
 
+// Casts that may lose something; workspace lints cannot leave out tests.
+#![cfg_attr(
+    not(test),
+    warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
+)]
+
 use std::io::Write as _;
 use std::process::ExitCode;
 

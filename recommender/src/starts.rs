@@ -163,7 +163,7 @@ struct Keeper {
 
 impl Keeper {
     async fn look(&mut self, context: &Context) {
-        let pods = match self.api.labelled(STARTING).await {
+        let mut pods = match self.api.labelled(STARTING).await {
             Ok(pods) => pods,
             Err(error) => {
                 let why = error.to_string();
@@ -177,7 +177,9 @@ impl Keeper {
         self.said.clear();
         let there: HashSet<&str> = pods.iter().filter_map(|pod| pod["metadata"]["uid"].as_str()).collect();
         self.seen.retain(|uid, _| there.contains(uid.as_str()));
-        // The switch freezes: what runs keeps what it has.
+        // The switch freezes, and so do namespaces: what runs keeps what it has.
+        let text = |pod: &Value| pod["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+        pods.retain(|pod| !context.freezes(&text(pod)));
         if pods.is_empty() || context.engine.state().is_panic() {
             return;
         }

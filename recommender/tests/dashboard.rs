@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
 
-mod common;
+use crate::common;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -348,24 +348,28 @@ async fn five_hundred_open_dashboards_are_bounded_and_harm_nobody() {
 async fn thousands_of_replicas_are_one_bounded_page_that_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let running = Running::start(dir.path(), |_| {}).await;
-    let images = vec!["web:1"; 2_100];
-    let mut agent = Agent::new(1, &images);
-    agent.use_at = Some(|_, _| (1, 1 << 20));
-    let mut link = agent.connect(running.grpc).await;
-    let mut frames = agent.measure(130);
-    for announced in frames.iter_mut().flat_map(|frame| &mut frame.announced) {
-        if let Some(identity) = &mut announced.identity {
-            identity.workload = "deployment/many".into();
+    let images = vec!["web:1"; 2_000];
+    // Ten thousand, on nodes of two thousand each.
+    for node in 1..=5 {
+        let mut agent = Agent::on(&format!("node-{node}"), 1, &images);
+        agent.use_at = Some(|_, _| (1, 1 << 20));
+        let mut link = agent.connect(running.grpc).await;
+        let mut frames = agent.measure(130);
+        for announced in frames.iter_mut().flat_map(|frame| &mut frame.announced) {
+            if let Some(identity) = &mut announced.identity {
+                identity.workload = "deployment/many".into();
+            }
         }
+        link.send(frames).await;
+        link.acknowledged(130).await;
     }
-    link.send(frames).await;
-    link.acknowledged(130).await;
     let path = "/ui/workload?namespace=shop&workload=deployment%2Fmany&container=main";
     for range in ["1d", "30d"] {
         let at = format!("{path}&range={range}");
         let text = until(|| async {
             let (status, text) = common::http(running.http, "GET", &at, "").await;
-            (status == 200 && text.contains("deployment/many")).then_some(text)
+            (status == 200 && text.contains("deployment/many") && text.contains("10\u{202f}000"))
+                .then_some(text)
         })
         .await;
         assert!(text.len() < 150_000, "{range}: {} bytes", text.len());

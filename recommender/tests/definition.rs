@@ -3,8 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
 
-#[path = "../../kubernetes/tests/apiserver/mod.rs"]
-mod apiserver;
+use crate::common::apiserver;
 
 use std::collections::BTreeSet;
 
@@ -63,7 +62,7 @@ fn full() -> Value {
             { "name": "*", "mode": "auto", "requests": { "cpu": { "min": "50m", "max": 2 }, "memory": { "min": "64Mi", "max": "1Gi" } } },
         ]},
         "initialResourcesPolicy": "always",
-        "startupBoost": { "factor": 2, "seconds": 120 },
+        "startupBoost": { "factor": 2, "seconds": 120, "learned": true },
         "goals": { "cpu": { "threshold": 0.9, "over": 0.02 }, "memory": { "over": 1 } },
         "rule": "goal",
         "parameters": { "change": "raise" },
@@ -194,6 +193,7 @@ fn objects_are_right_and_wrong_for_both() {
         (with("/startupBoost/amount", json!("1")), false, false),
         (with("/startupBoost/factor", json!(0.5)), false, false),
         (with("/startupBoost/factor", json!(101)), false, false),
+        (with("/startupBoost/learned", json!("yes")), false, false),
         (with("/startupBoost/seconds", json!(0)), false, false),
         (with("/startupBoost/seconds", json!(3601)), false, false),
         (with(&format!("{container}/requests/cpu"), json!({ "min": "2", "max": "1500m" })), false, false),

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
 
-mod common;
+use crate::common;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -61,6 +61,7 @@ async fn made(webhook: &Webhook, name: &str, image: &str, owner: bool) -> Value 
     let review =
         json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request });
     let answer = webhook.review_gates(review.to_string().as_bytes()).await.unwrap();
+    let answer: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!(answer["response"]["allowed"], true);
     let patch = answer["response"]["patch"].as_str().map(|patch| STANDARD.decode(patch).unwrap());
     let patch: Vec<Value> = patch.map(|patch| serde_json::from_slice(&patch).unwrap()).unwrap_or_default();
@@ -202,6 +203,7 @@ async fn a_start_has_more_cpu_and_gives_it_back() {
             .to_string()
     };
     let answer = webhook(&running).review(review(&pod).as_bytes()).await.unwrap();
+    let answer: Value = serde_json::from_str(&answer).unwrap();
     let patch = STANDARD.decode(answer["response"]["patch"].as_str().unwrap()).unwrap();
     pod = patched(pod, &serde_json::from_slice::<Vec<Value>>(&patch).unwrap());
     let milli = |pod: &Value| -> u64 {

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
 
-mod common;
+use crate::common;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -184,7 +184,10 @@ async fn a_stranger_of_this_machine_is_answered_health_alone() {
     }
     let knocked = tokio::task::spawn_blocking(move || {
         let mut command = Command::new(program);
-        command.args(["--exact", "knock", "--nocapture"]).env(SOCKET_VARIABLE, at).current_dir("/");
+        command
+            .args(["--exact", "hostile_identity::knock", "--nocapture"])
+            .env(SOCKET_VARIABLE, at)
+            .current_dir("/");
         command.uid(NOBODY).gid(NOBODY).output().unwrap()
     });
     let knocked = knocked.await.unwrap();

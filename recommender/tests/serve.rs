@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
 
-mod common;
+use crate::common;
 
 use std::time::Duration;
 

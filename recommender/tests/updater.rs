@@ -3,170 +3,20 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
 
-mod common;
-
-use std::path::Path;
+use crate::common;
 
 use common::apiserver::{ApiServer, Fate};
-use common::{Agent, Link, Running, http, until};
+use common::pods::{
+    PODS, adjusted, at_stage, cluster, cpu, panic, passes, pod, policy, policy_of, refused, resizes, stage,
+    started, updates, webhook,
+};
+use common::{Agent, Running, http, until};
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::recommender_service_client::RecommenderServiceClient;
 use evenkeel_recommender::config::{Config, Span, UpdaterMode};
 use serde_json::{Value, json};
 
-const PODS: &str = "/api/v1/pods";
 const BUDGETS: &str = "/apis/policy/v1/poddisruptionbudgets";
-
-/// What a pod asks for at first: below what is recommended.
-fn resources() -> Value {
-    json!({ "requests": { "cpu": "100m", "memory": "100Mi" }, "limits": { "memory": "200Mi" } })
-}
-
-fn pod(name: &str) -> Value {
-    let resources = resources();
-    json!({
-        "kind": "Pod", "apiVersion": "v1",
-        "metadata": {
-            "name": name, "namespace": "shop", "labels": { "app": "w0" }, "generation": 1,
-            "ownerReferences": [{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "w0-a", "uid": "o", "controller": true }],
-        },
-        "spec": { "nodeName": "node-1", "containers": [{ "name": "main", "resources": resources }] },
-        "status": {
-            "phase": "Running", "qosClass": "Burstable", "conditions": [{ "type": "Ready", "status": "True" }],
-            "containerStatuses": [{ "name": "main", "allocatedResources": resources["requests"], "resources": resources }],
-        },
-    })
-}
-
-/// A node, and a Deployment of these pods.
-fn cluster(api: &ApiServer, pods: &[&str]) {
-    let allocatable = json!({ "cpu": "4", "memory": "8Gi", "pods": "110" });
-    api.put(json!({
-        "kind": "Node", "apiVersion": "v1", "metadata": { "name": "node-1" },
-        "status": { "allocatable": allocatable, "capacity": allocatable },
-    }));
-    api.put(json!({ "kind": "Namespace", "apiVersion": "v1", "metadata": { "name": "shop" } }));
-    let selector = json!({ "matchLabels": { "app": "w0" } });
-    let template = json!({ "metadata": { "labels": { "app": "w0" } }, "spec": { "containers": [{ "name": "main", "resources": resources() }] } });
-    let spec = json!({ "replicas": pods.len(), "selector": selector, "template": template });
-    api.put(json!({ "kind": "Deployment", "apiVersion": "apps/v1", "metadata": { "name": "w0", "namespace": "shop" }, "spec": spec }));
-    let owner = json!([{ "apiVersion": "apps/v1", "kind": "Deployment", "name": "w0", "uid": "d", "controller": true }]);
-    api.put(json!({
-        "kind": "ReplicaSet", "apiVersion": "apps/v1",
-        "metadata": { "name": "w0-a", "namespace": "shop", "ownerReferences": owner }, "spec": spec,
-    }));
-    for name in pods {
-        api.put(pod(name));
-    }
-}
-
-/// The webhook is registered, and serves.
-fn webhook(api: &ApiServer) {
-    let service = json!({ "namespace": "evenkeel", "name": "evenkeel-webhook" });
-    api.put(json!({
-        "kind": "MutatingWebhookConfiguration", "apiVersion": "admissionregistration.k8s.io/v1", "metadata": { "name": "evenkeel" },
-        "webhooks": [{ "name": "pods.evenkeel.dev", "clientConfig": { "service": service } }],
-    }));
-    api.put(json!({
-        "kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1",
-        "metadata": { "name": "evenkeel-webhook-x", "namespace": "evenkeel", "labels": { "kubernetes.io/service-name": "evenkeel-webhook" } },
-        "endpoints": [{ "conditions": { "ready": true } }],
-    }));
-}
-
-fn adjusted(dir: &Path, api: &ApiServer, config: &mut Config) {
-    config.kubernetes.view = true;
-    config.kubernetes.kubeconfig = api.kubeconfig(dir);
-    config.kubernetes.cluster = "test".into();
-    config.recommend.watch_interval = Span::from_millis(50);
-    config.acting.min_span = Span::from_secs(60);
-    let updater = &mut config.kubernetes.updater;
-    updater.mode = UpdaterMode::On;
-    updater.interval = Span::from_millis(50);
-    updater.webhook = "evenkeel".into();
-    updater.evict_age = Span::from_secs(0);
-    updater.per_minute = 600;
-}
-
-/// A recommender that knows what is recommended to `deployment/w0`: 300m.
-async fn started(dir: &Path, api: &ApiServer, more: impl Fn(&mut Config)) -> (Running, Agent, Link) {
-    let running = Running::start(dir, |config: &mut Config| {
-        adjusted(dir, api, config);
-        more(config);
-    })
-    .await;
-    let mut agent = Agent::new(1, &["web:1"]);
-    let mut link = agent.connect(running.grpc).await;
-    link.send(agent.measure(70)).await;
-    link.acknowledged(70).await;
-    (running, agent, link)
-}
-
-async fn policy(running: &Running, updates: Value) {
-    let bounds =
-        json!({ "cpu": { "min": "300m", "max": "300m" }, "memory": { "min": "100Mi", "max": "100Mi" } });
-    policy_of(running, updates, bounds).await;
-}
-
-async fn policy_of(running: &Running, updates: Value, bounds: Value) {
-    let mut update = json!({ "mode": "auto", "minAgeSeconds": 0, "canarySeconds": 0, "minReplicas": 1, "maxUnavailable": 1 });
-    update.as_object_mut().unwrap().extend(updates.as_object().unwrap().clone());
-    let policy = json!({
-        "apiVersion": "evenkeel.dev/v1", "kind": "Policy", "metadata": { "name": "web", "namespace": "shop" },
-        "spec": {
-            "target": { "matchLabels": { "app": "w0" } }, "updatePolicy": update,
-            "resourcesPolicy": { "containers": [{ "name": "*", "requests": bounds }] },
-        },
-    });
-    let (status, text) = http(running.http, "POST", "/api/v1/policies", &policy.to_string()).await;
-    assert!(status < 300, "{status} {text}");
-}
-
-fn cpu(api: &ApiServer, name: &str) -> Value {
-    api.object(PODS, "shop", name).unwrap()["spec"]["containers"][0]["resources"]["requests"]["cpu"].clone()
-}
-
-fn stage(api: &ApiServer, name: &str) -> Option<String> {
-    let pod = api.object(PODS, "shop", name)?;
-    let conditions = pod["status"]["conditions"].as_array()?.clone();
-    let found = conditions.iter().find(|condition| condition["type"] == "evenkeel.dev/Resize")?;
-    Some(found["reason"].as_str()?.to_owned())
-}
-
-async fn at_stage(api: &ApiServer, name: &str, wanted: &str) {
-    until(|| async { (stage(api, name).as_deref() == Some(wanted)).then_some(()) }).await;
-}
-
-async fn updates(running: &Running) -> Value {
-    let (status, text) = http(running.http, "GET", "/api/v1/updates", "").await;
-    assert_eq!(status, 200, "{text}");
-    serde_json::from_str(&text).unwrap()
-}
-
-/// Waits until something is left alone for a reason.
-async fn refused(running: &Running, reason: &str) -> Value {
-    until(|| async {
-        let all = updates(running).await;
-        all["leftAlone"].as_array().unwrap().iter().find(|refusal| refusal["reason"] == reason).cloned()
-    })
-    .await
-}
-
-/// Waits for passes that begin after this.
-async fn passes(running: &Running, more: u64) {
-    let before = updates(running).await["passes"].as_u64().unwrap();
-    until(|| async { (updates(running).await["passes"].as_u64().unwrap() >= before + more).then_some(()) })
-        .await;
-}
-
-fn resizes(api: &ApiServer) -> usize {
-    api.asked_for("/resize").len()
-}
-
-async fn panic(running: &Running, on: bool, revert: bool) {
-    let mut client = RecommenderServiceClient::connect(running.grpc.to_string()).await.unwrap();
-    client.set_panic(v1::SetPanicRequest { on, revert, reason: "drill".into() }).await.unwrap();
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_is_resized_in_place_once_and_it_is_told_everywhere() {
@@ -288,6 +138,180 @@ async fn nothing_is_evicted_without_proof_of_the_webhook_or_against_a_budget() {
         (left == 0).then_some(())
     })
     .await;
+    running.stop().await;
+}
+
+/// A ruling of an agent that a pod should go, now.
+fn ruling(api: &ApiServer, seq: u64, name: &str, cause: &str) -> v1::Decision {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let uid = api.object(PODS, "shop", name).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
+    let inputs = [("cause", cause.to_owned()), ("pod_uid", uid), ("class", "Burstable".to_owned())];
+    v1::Decision {
+        time_usec: now.as_micros() as u64,
+        seq,
+        pod: Some(format!("shop/{name}")),
+        container: Some("main".into()),
+        kind: "evict".into(),
+        result: "done".into(),
+        reason: "a Burstable container was OOM-killed after 3 of 3 restarts in 10m: its pod should go; offered to the kubelet".into(),
+        inputs: inputs.map(|(name, value)| (name.to_owned(), value)).into(),
+        epoch: 7,
+        ..v1::Decision::default()
+    }
+}
+
+/// The agent's next second, with rulings.
+async fn rules(agent: &mut Agent, link: &mut Link, decisions: Vec<v1::Decision>) {
+    let mut frames = agent.measure(1);
+    frames[0].decisions = decisions;
+    link.send(frames).await;
+}
+
+/// What pods ask for is what is recommended.
+fn as_it_is() -> Value {
+    json!({ "cpu": { "min": "100m", "max": "100m" }, "memory": { "min": "100Mi", "max": "100Mi" } })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agents_offer_is_carried_out_once_where_the_policy_and_the_budget_let_it() {
+    let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::start().await);
+    cluster(&api, &["w0-x", "w0-y", "w0-z"]);
+    let mut elsewhere = pod("w0-z");
+    elsewhere["spec"]["nodeName"] = "node-2".into();
+    api.put(elsewhere);
+    let budget = |allowed: u64| {
+        json!({
+            "kind": "PodDisruptionBudget", "apiVersion": "policy/v1", "metadata": { "name": "web", "namespace": "shop" },
+            "spec": { "selector": { "matchLabels": { "app": "w0" } } }, "status": { "disruptionsAllowed": allowed },
+        })
+    };
+    api.put(budget(0));
+    let (running, mut agent, mut link) = started(dir.path(), &api, |config| {
+        config.kubernetes.events = true;
+        config.kubernetes.updater.evictions = UpdaterMode::On;
+    })
+    .await;
+    policy_of(&running, json!({ "evictOffers": "oom" }), as_it_is()).await;
+    // Another pod of the name, one on a node that this agent is not on, and one for want of CPU, which the policy does not let go.
+    let mut former = ruling(&api, 1, "w0-x", "oom-kill");
+    former.inputs.insert("pod_uid".into(), "former".into());
+    let others = vec![former, ruling(&api, 2, "w0-z", "oom-kill"), ruling(&api, 3, "w0-y", "starvation")];
+    rules(&mut agent, &mut link, others).await;
+    let told = refused(&running, "EvictNever").await;
+    assert!(told["pod"] == "w0-y" && told["why"].as_str().unwrap().contains("evictOffers: oom"), "{told}");
+    assert_eq!(told["inputs"]["offer_cause"], "starvation");
+    let ruled = ruling(&api, 4, "w0-x", "oom-kill");
+    rules(&mut agent, &mut link, vec![ruled.clone()]).await;
+    assert_eq!(refused(&running, "DisruptionBudget").await["pod"], "w0-x");
+    assert_eq!(api.asked_for("/eviction").len(), 0);
+    api.put(budget(2));
+    until(|| async { (!api.asked_for("/eviction").is_empty()).then_some(()) }).await;
+    // Told again, and of a pod that ends already.
+    rules(&mut agent, &mut link, vec![v1::Decision { seq: 5, ..ruled }]).await;
+    passes(&running, 5).await;
+    let asked = api.asked_for("/eviction");
+    assert_eq!((asked.len(), resizes(&api)), (1, 0));
+    let told = updates(&running).await;
+    let step =
+        told["steps"].as_array().unwrap().iter().find(|step| step["deed"] == "evict").cloned().unwrap();
+    assert_eq!(
+        (&step["pod"], &step["reason"], &step["outcome"]),
+        (&json!("w0-x"), &json!("Offered"), &json!("done"))
+    );
+    assert_eq!(step["inputs"]["offer"], "node-1/7/4");
+    let evicted = |event: &&Value| event["reason"] == "Evicted" && event["regarding"]["name"] == "w0-x";
+    let events = api.everything();
+    let event = events.values().find(evicted).unwrap();
+    assert_eq!(event["type"], "Warning");
+    let note = event["note"].as_str().unwrap();
+    assert!(note.starts_with("Container main: a Burstable container was OOM-killed after 3 of 3"), "{note}");
+    assert!(!note.contains("offered to") && note.ends_with("(policy shop/web)"), "{note}");
+    let (_, audit) = http(running.http, "GET", "/api/v1/audit", "").await;
+    assert!(audit.contains("Offered") && audit.contains("evictOffers: oom"), "{audit}");
+    let (_, metrics) = http(running.http, "GET", "/metrics", "").await;
+    assert!(
+        metrics.contains("evenkeel_recommender_updater_offer_evictions_total{outcome=\"done\"} 1"),
+        "{metrics}"
+    );
+    // Each choice, what was left alone included, can be made again.
+    let (_, text) = http(running.http, "GET", "/api/v1/updates?cases=true", "").await;
+    let all: Value = serde_json::from_str(&text).unwrap();
+    let cases = all["cases"].as_array().unwrap();
+    let mut outcomes = String::new();
+    for case in cases {
+        let case = evenkeel_updater::Case::read(&case.to_string()).unwrap();
+        assert_eq!(case.again(), *case.outcome());
+        outcomes = format!("{outcomes}{}\n", case.outcome());
+    }
+    for want in ["leave w0-y (EvictNever)", "leave w0-x (DisruptionBudget)", "evict w0-x (Offered)"] {
+        assert!(outcomes.contains(want), "{outcomes}");
+    }
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn offers_are_not_looked_at_by_default_and_only_told_in_a_dry_run() {
+    for mode in [UpdaterMode::Off, UpdaterMode::DryRun] {
+        let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::start().await);
+        cluster(&api, &["w0-x", "w0-y"]);
+        let (running, mut agent, mut link) =
+            started(dir.path(), &api, |config| config.kubernetes.updater.evictions = mode).await;
+        policy_of(&running, json!({ "evictOffers": "always" }), as_it_is()).await;
+        rules(&mut agent, &mut link, vec![ruling(&api, 1, "w0-x", "pressure")]).await;
+        if mode == UpdaterMode::DryRun {
+            let step =
+                until(|| async { updates(&running).await["steps"].as_array().unwrap().first().cloned() })
+                    .await;
+            assert_eq!((&step["reason"], &step["outcome"]), (&json!("Offered"), &json!("dry-run")));
+            assert!(
+                step["why"].as_str().unwrap().starts_with("The node was low on resource: memory. "),
+                "{step}"
+            );
+        }
+        passes(&running, 5).await;
+        let told = updates(&running).await;
+        let steps = told["steps"].as_array().unwrap().len();
+        assert_eq!(steps, usize::from(mode == UpdaterMode::DryRun), "{told}");
+        assert_eq!((&told["leftAlone"], api.asked_for("/eviction").len()), (&json!([]), 0));
+        running.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_kubelet_says_went_wrong_completes_what_agents_saw() {
+    let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::start().await);
+    cluster(&api, &["w0-x", "w0-y"]);
+    // Killed while no agent looked, and evicted by the kubelet.
+    let mut killed = pod("w0-x");
+    let ended =
+        json!({ "terminated": { "reason": "OOMKilled", "finishedAt": jiff::Timestamp::now().to_string() } });
+    killed["status"]["containerStatuses"][0]["lastState"] = ended;
+    api.put(killed);
+    let mut evicted = pod("w0-z");
+    evicted["status"] =
+        json!({ "phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory." });
+    api.put(evicted);
+    let (running, mut agent, mut link) = started(dir.path(), &api, |_| {}).await;
+    let failures = || async { updates(&running).await["failures"].as_array().unwrap().clone() };
+    let told = until(|| async { Some(failures().await).filter(|all| all.len() == 2) }).await;
+    let brief = |of: &Value| {
+        (of["pod"].clone(), of["reason"].clone(), of["container"].clone(), of["toldByAgent"].clone())
+    };
+    assert_eq!(brief(&told[0]), (json!("w0-x"), json!("OOMKilled"), json!("main"), json!(false)));
+    assert_eq!(brief(&told[1]), (json!("w0-z"), json!("Evicted"), json!(""), json!(false)));
+    assert_eq!(told[1]["message"], "The node was low on resource: memory.");
+    // It counts where the policy asks for an OOM kill, and once where an agent tells of it, too.
+    policy(&running, json!({ "evict": "oom" })).await;
+    let step = until(|| async {
+        let told = updates(&running).await;
+        told["steps"].as_array().unwrap().iter().find(|step| step["deed"] == "resize").cloned()
+    })
+    .await;
+    assert_eq!((&step["pod"], &step["reason"]), (&json!("w0-x"), &json!("OomKilled")));
+    let kill = v1::Decision { kind: "oom-kill".into(), ..ruling(&api, 1, "w0-x", "") };
+    rules(&mut agent, &mut link, vec![kill]).await;
+    until(|| async { (failures().await[0]["toldByAgent"] == true).then_some(()) }).await;
+    assert_eq!(failures().await.len(), 2);
     running.stop().await;
 }
 

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
 
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,6 +70,7 @@ fn pod(image: &str, resources: &Value, metadata: &Value) -> Value {
 /// What is set: requests and limits by path, and the annotation.
 async fn set(webhook: &Webhook, pod: &Value, namespace: &str) -> (Vec<String>, String) {
     let answer = webhook.review(&review(pod, namespace)).await.unwrap();
+    let answer: Value = serde_json::from_str(&answer).unwrap();
     let response = &answer["response"];
     assert_eq!((&response["uid"], &response["allowed"]), (&json!("u"), &json!(true)));
     let patch = response["patch"].as_str().map(|patch| STANDARD.decode(patch).unwrap());
@@ -168,6 +169,7 @@ async fn a_request_fits_what_the_namespace_allows() {
     other["name"] = "other".into();
     two["spec"]["containers"].as_array_mut().unwrap().push(other);
     let answer = webhook.review(&review(&two, "shop")).await.unwrap();
+    let answer: Value = serde_json::from_str(&answer).unwrap();
     let patch = STANDARD.decode(answer["response"]["patch"].as_str().unwrap()).unwrap();
     let patch: Vec<Value> = serde_json::from_slice(&patch).unwrap();
     let cpu = patch.iter().filter(|op| op["path"].as_str().unwrap().ends_with("/requests/cpu"));

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 
@@ -67,6 +67,7 @@ fn review(app: &str, resources: &Value, is_dry: bool) -> Vec<u8> {
 /// What is set, `requests/cpu 250m`.
 async fn set(webhook: &Webhook, app: &str, resources: &Value, is_dry: bool) -> Vec<String> {
     let answer = webhook.review(&review(app, resources, is_dry)).await.unwrap();
+    let answer: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!(answer["response"]["allowed"], true);
     let patch = answer["response"]["patch"].as_str().map(|patch| STANDARD.decode(patch).unwrap());
     let patch: Vec<Value> = patch.map(|patch| serde_json::from_slice(&patch).unwrap()).unwrap_or_default();
@@ -243,4 +244,54 @@ async fn replicas_keep_a_certificate_of_their_own() {
     })
     .await;
     assert_ne!(secret("tls.crt"), served);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_of_the_vertical_pod_autoscaler_answer_where_it_is_not_at_work_itself() {
+    let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::start().await);
+    let mut config = config(dir.path(), &api);
+    config.webhook.autoscalers = true;
+    let bound = Bound::start(&config).await.unwrap();
+    let webhook = bound.webhook();
+    let target = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" });
+    let autoscaler = |recommender: &str| {
+        let recommended = json!({ "containerName": "main", "target": { "cpu": "250m", "memory": "64Mi" } });
+        json!({
+            "kind": "VerticalPodAutoscaler", "apiVersion": "autoscaling.k8s.io/v1",
+            "metadata": { "name": "web", "namespace": "shop", "generation": 1, "uid": "vpa", "creationTimestamp": "2026-01-01T00:00:00Z" },
+            "spec": { "targetRef": target, "recommenders": [{ "name": recommender }] },
+            "status": { "recommendation": { "containerRecommendations": [recommended] } },
+        })
+    };
+    let whole = ["requests/cpu 250m", "requests/memory 64Mi"];
+    api.put(autoscaler("evenkeel"));
+    until_set(webhook, &whole).await;
+    // An object of Evenkeel's own goes over it.
+    api.put(own("web", json!({ "target": { "matchLabels": { "app": "web" } } }), status("300m", "64Mi")));
+    until_set(webhook, &["requests/cpu 300m", "requests/memory 64Mi"]).await;
+    api.delete(OWN, "shop", "web");
+    until_set(webhook, &whole).await;
+    // One that asks for another recommender is none of ours.
+    api.put(autoscaler("default"));
+    until_set(webhook, &[]).await;
+    api.put(autoscaler("evenkeel"));
+    until_set(webhook, &whole).await;
+    // That project's own admission controller is at work, and then it is not any more.
+    let lease = |renewed: jiff::Timestamp| {
+        json!({
+            "kind": "Lease", "apiVersion": "coordination.k8s.io/v1",
+            "metadata": { "name": "vpa-admission-controller", "namespace": "kube-system" },
+            "spec": { "holderIdentity": "vpa", "renewTime": format!("{renewed:.6}") },
+        })
+    };
+    api.put(lease(jiff::Timestamp::now()));
+    until_set(webhook, &[]).await;
+    api.put(lease(jiff::Timestamp::now() - jiff::Span::new().hours(1)));
+    until_set(webhook, &whole).await;
+    // A pod that it has seen is left to it.
+    let mut seen: Value = serde_json::from_slice(&review("web", &json!({}), true)).unwrap();
+    seen["request"]["object"]["metadata"]["annotations"] = json!({ "vpaObservedContainers": "main" });
+    let answer = webhook.review(seen.to_string().as_bytes()).await.unwrap();
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(answer["response"], json!({ "uid": "u", "allowed": true }));
 }

@@ -11,6 +11,7 @@
 //! On public traces as many windows keep to each value as is stated, or more (`evenkeel backtest --predicted`,
 //! docs/backtest.md).
 
+use evenkeel_model::narrow::{f64_to_u64, f64_to_usize};
 use std::collections::BTreeMap;
 
 use evenkeel_model::usage::{Percentile, Stats};
@@ -80,7 +81,7 @@ pub struct Forecast {
 impl Forecast {
     /// In the units of records.
     pub fn stats(&self, resource: Resource) -> Stats {
-        let told = |value: f64| Some((value / unit(resource) as f64).round() as u64);
+        let told = |value: f64| Some(f64_to_u64((value / unit(resource) as f64).round()));
         let [mean, max, min, percentiles @ ..] = self.values;
         let percentiles = Percentile::STANDARD.into_iter().zip(percentiles);
         Stats {
@@ -162,7 +163,7 @@ fn of_windows(resource: Resource, window: Window, now: u64, seen: &Seen) -> Opti
     let count = pairs.len() as f64;
     let aim = (CONFIDENCE + DRIFT).min(count / (count + 1.0));
     let confidence = aim - DRIFT;
-    let rank = ((count + 1.0) * aim - 1e-9).ceil() as usize;
+    let rank = f64_to_usize(((count + 1.0) * aim - 1e-9).ceil());
     // Below it use is as good as none, and a multiple of it says nothing.
     let floor = least(resource);
     let mut off: Vec<f64> = Vec::with_capacity(pairs.len());

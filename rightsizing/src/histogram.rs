@@ -3,6 +3,7 @@
 //! A weight is time in milliseconds, so that a percentile is "percent of the time" and the order of merging never
 //! matters.
 
+use evenkeel_model::narrow::f64_to_u64;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,7 @@ impl Scheme {
     }
 
     /// Bucket of a value.
+    #[expect(clippy::cast_possible_truncation, reason = "there are 1,920 buckets")]
     pub const fn bucket(self, value: u64) -> u16 {
         let octave = 63 - (value | 1).leading_zeros();
         if octave <= SUB_BITS {
@@ -57,6 +59,12 @@ impl Scheme {
         let shift = (bucket as u32 >> SUB_BITS).saturating_sub(1);
         self.start(bucket) + ((1 << shift) - 1)
     }
+}
+
+/// The number of a bucket by its place.
+#[expect(clippy::cast_possible_truncation, reason = "there are 1,920 buckets")]
+const fn number(at: usize) -> u16 {
+    at as u16
 }
 
 /// Number of buckets in order that are below this one: few as a rule, since what is looked for is in order, too.
@@ -179,7 +187,7 @@ impl Histogram {
     ///
     /// `part` is from 0 to 1.
     pub fn quantile(&self, part: f64) -> Option<u64> {
-        let wanted = (self.total() as f64 * part).ceil().max(1.0) as u64;
+        let wanted = f64_to_u64((self.total() as f64 * part).ceil().max(1.0));
         let mut seen = 0u64;
         for (bucket, weight) in &self.buckets {
             seen = seen.saturating_add(*weight);
@@ -267,7 +275,7 @@ impl Tally {
             let first = self.low + at * part.len();
             let mut count = 0;
             for (offset, weight) in weights.iter().enumerate() {
-                part[count] = ((first + offset) as u16, *weight);
+                part[count] = (number(first + offset), *weight);
                 count += usize::from(*weight > 0);
             }
             buckets.extend_from_slice(&part[..count]);
@@ -278,7 +286,7 @@ impl Tally {
     /// Bucket and weight from the highest down, no weight zero.
     pub fn downward(&self) -> impl Iterator<Item = (u16, u64)> {
         let numbered = self.range().zip(self.used()).rev();
-        numbered.filter(|(_, weight)| **weight > 0).map(|(bucket, weight)| (bucket as u16, *weight))
+        numbered.filter(|(_, weight)| **weight > 0).map(|(bucket, weight)| (number(bucket), *weight))
     }
 
     /// The lowest bucket with a weight, and the weights from it to the highest one with a weight.

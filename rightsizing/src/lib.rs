@@ -3,6 +3,12 @@
 //! Owned here: the rules and their parameters, percentiles, risk. Not owned: where history is kept (the caller
 //! answers as a [`history::History`]), files, who applies an answer.
 
+// Casts that may lose something; workspace lints cannot leave out tests.
+#![cfg_attr(
+    not(test),
+    warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
+)]
+
 pub mod backtest;
 pub mod evidence;
 pub mod forecast;

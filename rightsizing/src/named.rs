@@ -1,5 +1,6 @@
 //! Rules by name, with parameters: `goal`, `vpa:percentile=0.99,half-life=72h`, `initial:percentile=0.9`.
 
+use evenkeel_model::narrow::{f64_to_u32, f64_to_u64};
 use std::fmt;
 
 use crate::backtest::score::CPU_FILL;
@@ -139,7 +140,7 @@ fn set_vpa(params: &mut vpa::Params, key: &str, value: &str) -> Result<(), BadRu
 
 fn set_initial(params: &mut initial::Params, key: &str, value: &str) -> Result<(), BadRule> {
     match key {
-        "percentile" => params.percentile_per_mille = (part(value)? * 1_000.0).round() as u32,
+        "percentile" => params.percentile_per_mille = f64_to_u32((part(value)? * 1_000.0).round()),
         _ => return Err(unknown("initial", key, "percentile")),
     }
     Ok(())
@@ -193,7 +194,7 @@ fn whole(text: &str) -> Result<u64, BadRule> {
 }
 
 fn micros(text: &str) -> Result<u64, BadRule> {
-    Ok((number(text)? * 1e6).round() as u64)
+    Ok(f64_to_u64((number(text)? * 1e6).round()))
 }
 
 /// A time such as `90s`, `30m`, `72h`, `8d`, above zero, in milliseconds.

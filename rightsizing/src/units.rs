@@ -1,5 +1,7 @@
 //! Numbers that leave floating point again.
 
+use evenkeel_model::narrow::f64_to_u64;
+
 /// Plain CPU numbers of histories and answers are millionths of a core.
 pub(crate) const MICROS_A_CORE: f64 = 1e6;
 /// And requests are in thousandths of one.
@@ -12,5 +14,5 @@ pub(crate) const DAY_MS: u64 = 24 * HOUR_MS;
 /// The nearest whole number above; what is no number becomes 0, what is too large the greatest.
 pub(crate) fn rounded(value: f64) -> u64 {
     // A product of exact decimals may lie a hair above the whole number it stands for.
-    (value - 1e-6).ceil().max(0.0) as u64
+    f64_to_u64((value - 1e-6).ceil())
 }

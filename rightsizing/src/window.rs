@@ -3,6 +3,7 @@
 //!
 //! Owned here: the request of one container from its own history. Not owned: bounds and caps.
 
+use evenkeel_model::narrow::f64_to_u64;
 use serde::{Deserialize, Serialize};
 
 use crate::Resource;
@@ -104,7 +105,7 @@ impl Window {
     }
 
     fn percentile(&self, part: f64) -> f64 {
-        let mut beyond = (self.measured_ms as f64 * (1.0 - part)) as u64;
+        let mut beyond = f64_to_u64(self.measured_ms as f64 * (1.0 - part));
         for (bucket, weight) in self.time.downward() {
             match beyond.checked_sub(weight) {
                 Some(left) => beyond = left,
@@ -115,7 +116,7 @@ impl Window {
     }
 
     fn risk(&self, height: f64) -> f64 {
-        let bucket = Scheme::Octaves32.bucket(height as u64);
+        let bucket = Scheme::Octaves32.bucket(f64_to_u64(height));
         let above: u64 =
             self.time.downward().take_while(|(at, _)| *at > bucket).map(|(_, weight)| weight).sum();
         above as f64 / self.measured_ms.max(1) as f64

@@ -3,6 +3,12 @@
 //! Owned here: which files and variables a program reads and in which order, durations and sizes, an error's form, the
 //! configuration as TOML and JSON schema. Not owned: keys, their defaults, and what values must be: those are each program's.
 
+// Casts that may lose something; workspace lints cannot leave out tests.
+#![cfg_attr(
+    not(test),
+    warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
+)]
+
 mod error;
 mod files;
 mod load;

@@ -8,6 +8,12 @@
 //! what follows from the history (`evenkeel_recommender`), the rules (`evenkeel_rightsizing`), the wire format and its codec
 //! (`evenkeel_proto`), the log's files (`evenkeel_log`).
 
+// Casts that may lose something; workspace lints cannot leave out tests.
+#![cfg_attr(
+    not(test),
+    warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
+)]
+
 pub mod backup;
 pub mod checkpoint;
 pub mod clock;

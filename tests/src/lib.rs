@@ -17,6 +17,7 @@ pub mod daemon;
 pub mod debian13;
 pub mod figures;
 pub mod image;
+pub mod kubelet;
 pub mod machine;
 pub mod places;
 pub mod processes;

@@ -53,6 +53,8 @@ const WITHOUT: [(&str, &str); 2] = [("agent", "kubernetes"), ("agent", "store")]
 /// What the store never has in its manifest: it serves nobody and reads no command line.
 const NOT_OF_STORE: [&str; 6] = ["axum", "clap", "figment", "hyper", "tonic", "tonic-health"];
 const PROGRAMS: [&str; 5] = ["agent", "recommender", "cli", "tests", "fuzz"];
+/// Crates of which nothing is shipped.
+const NOT_SHIPPED: [&str; 2] = ["tests", "fuzz"];
 /// Standard modules that reach out of the process.
 const OUTSIDE: [&str; 5] = ["env", "fs", "net", "process", "thread"];
 /// Files that are text and ours.
@@ -276,6 +278,78 @@ fn the_test_of_pure_code_sees_what_it_should() {
     let inside =
         ["use std::fmt;", "use std::time::Duration;", "use std::{cmp, collections};", "let threads = 1;"];
     assert!(!inside.iter().any(|code| reaches_out(code)));
+}
+
+#[test]
+fn shipped_code_is_linted_against_casts_that_lose_something() -> Result<()> {
+    // Of the crates' roots, since the workspace's lints hold for tests, too, where a cast is of a number that is written there.
+    let lint = "#![cfg_attr(not(test),warn(clippy::cast_possible_truncation,clippy::cast_possible_wrap,clippy::cast_sign_loss))]";
+    let manifests = manifests()?;
+    let (mut roots, mut broken) = (0, Vec::new());
+    for folder in manifests.keys().filter(|folder| !NOT_SHIPPED.contains(&folder.as_str())) {
+        for root in ["lib.rs", "main.rs"].map(|file| places::repository().join(folder).join("src").join(file))
+        {
+            let Ok(text) = std::fs::read_to_string(&root) else { continue };
+            roots += 1;
+            let packed: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+            if !packed.contains(lint) {
+                broken.push(root.strip_prefix(places::repository())?.display().to_string());
+            }
+        }
+    }
+    assert!(roots > LIBRARIES.len(), "only {roots} crates were found");
+    assert_none("a crate's root has the lints of narrowing casts, as model/src/lib.rs has", &broken);
+    Ok(())
+}
+
+#[test]
+fn every_test_is_in_a_program_of_tests() -> Result<()> {
+    let mut broken = Vec::new();
+    for folder in manifests()?.keys() {
+        let crate_at = places::repository().join(folder);
+        let manifest = std::fs::read_to_string(crate_at.join("Cargo.toml"))?;
+        // Files that cargo does not find by itself are modules of a program, or named.
+        if manifest.contains("autotests = false") {
+            let roots = manifest.match_indices("path = \"tests/").filter_map(|(at, start)| {
+                let rest = manifest.get(at + start.len()..)?;
+                Some(crate_at.join("tests").join(rest.split('"').next()?))
+            });
+            let roots: Vec<PathBuf> = roots.collect();
+            let modules: Vec<String> = roots
+                .iter()
+                .map(std::fs::read_to_string)
+                .collect::<Result<_, _>>()
+                .context("a root of tests")?;
+            for entry in std::fs::read_dir(crate_at.join("tests"))? {
+                let path = entry?.path();
+                let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+                let is_source = path.extension().is_some_and(|ending| ending == "rs");
+                let line = format!("mod {name};");
+                let is_in =
+                    roots.contains(&path) || modules.iter().any(|root| root.lines().any(|l| l == line));
+                if is_source && !is_in {
+                    broken.push(format!("{folder}/tests/{name}.rs is in no program of tests"));
+                }
+            }
+        }
+        // What is not tested as a program of its own holds no test.
+        for (section, sources) in [("[lib]", "src"), ("[[bin]]", "src/main.rs")] {
+            let untested = manifest.split("\n\n").any(|part| {
+                part.lines().any(|line| line == section)
+                    && part.contains("test = false")
+                    && (section == "[lib]" || part.contains("path = \"src/main.rs\""))
+            });
+            let at = crate_at.join(sources);
+            let files = if at.is_dir() { files(&at)? } else { vec![at] };
+            for file in files.iter().filter(|_| untested) {
+                if std::fs::read_to_string(file)?.contains("#[test]") {
+                    broken.push(format!("{}: its target has test = false", file.display()));
+                }
+            }
+        }
+    }
+    assert_none("a test that is in no program of tests never runs", &broken);
+    Ok(())
 }
 
 #[test]

@@ -9,6 +9,7 @@ use evenkeel_model::qos_class::QosClass;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::policy::LimitsMode;
 use evenkeel_rightsizing::policy::update::Updates;
+use serde::{Deserialize, Serialize};
 
 use crate::note::Note;
 
@@ -24,7 +25,7 @@ pub const fn place(resource: Resource) -> usize {
 }
 
 /// Request and limit of one resource.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
     /// What is asked for.
     pub request: Option<u64>,
@@ -36,7 +37,7 @@ pub struct Size {
 pub type Sizes = BTreeMap<String, Two<Size>>;
 
 /// What a container should request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// Request.
     pub request: u64,
@@ -45,7 +46,7 @@ pub struct Target {
 }
 
 /// A container that runs: an ordinary one, or a sidecar.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Container {
     /// It is an init container that goes on running.
     pub is_sidecar: bool,
@@ -56,7 +57,7 @@ pub struct Container {
 }
 
 /// How it stands with the resize that was asked for last.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Resizing {
     /// What is asked for is in force.
     #[default]
@@ -83,7 +84,7 @@ pub enum Resizing {
 }
 
 /// What a time of a pod was like, over all its containers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
     /// Seconds measured.
     pub seconds: u64,
@@ -96,7 +97,7 @@ pub struct Health {
 }
 
 /// What the first replica with another size was like before, and what it is like since.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watched {
     /// As long before the change as it is watched.
     pub before: Health,
@@ -104,8 +105,49 @@ pub struct Watched {
     pub after: Health,
 }
 
+/// What made an agent rule that a pod should go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// A container of it was OOM-killed, as often as the node's policy bears.
+    OomKill,
+    /// A container of it was killed because the node was short of memory.
+    Pressure,
+    /// Containers of its node do not get the CPU that they requested.
+    Starvation,
+}
+
+impl Cause {
+    /// The word, as decisions of agents have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OomKill => "oom-kill",
+            Self::Pressure => "pressure",
+            Self::Starvation => "starvation",
+        }
+    }
+
+    /// The cause of this word.
+    pub fn of(word: &str) -> Option<Self> {
+        [Self::OomKill, Self::Pressure, Self::Starvation].into_iter().find(|cause| cause.as_str() == word)
+    }
+}
+
+/// An agent's ruling that a pod of its node should go, which it offers to whoever runs the pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// Which decision that is: node, run and number.
+    pub id: String,
+    /// What it was ruled for.
+    pub cause: Cause,
+    /// In the agent's words.
+    pub why: String,
+    /// When.
+    pub at: u64,
+}
+
 /// A pod that has not ended.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pod {
     /// Name.
     pub name: String,
@@ -143,10 +185,12 @@ pub struct Pod {
     pub asked: Option<Sizes>,
     /// Where it is a canary.
     pub watched: Option<Watched>,
+    /// The newest ruling of its node's agent that it should go.
+    pub offer: Option<Offer>,
 }
 
 /// The pods that one controller made, and what they should request.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
     /// Namespace.
     pub namespace: String,
@@ -175,7 +219,7 @@ pub struct Workload {
 }
 
 /// What is the same for all.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Now {
     /// The time.
     pub seconds: u64,
@@ -186,7 +230,7 @@ pub struct Now {
 }
 
 /// What the operator of the cluster wishes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rules {
     /// Most steps in a minute, over all workloads.
     pub per_minute: u32,
@@ -200,6 +244,8 @@ pub struct Rules {
     pub again_most_seconds: u64,
     /// A younger pod is evicted only where it was OOM-killed.
     pub evict_age_seconds: u64,
+    /// How long an agent's offer holds.
+    pub offer_seconds: u64,
 }
 
 impl Default for Rules {
@@ -213,6 +259,8 @@ impl Default for Rules {
             again_most_seconds: 86_400,
             // As that one leaves pods alone whose request is within its bounds.
             evict_age_seconds: 12 * 3600,
+            // As long as the kubelet's longest pause between two starts of a container and two looks; what came of it is to be seen by then.
+            offer_seconds: 600,
         }
     }
 }

@@ -1,7 +1,9 @@
-//! What the leader remembers between passes, and may lose: how many steps it took in the last minute, and evictions whose pods have not been made
-//! anew. What must not be lost is on the pods ([`crate::note`]).
+//! What the leader remembers between passes, and may lose: how many steps it took in the last minute, evictions whose pods have not been made
+//! anew, and when it carried out offers of agents. What must not be lost is on the pods ([`crate::note`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use serde::{Deserialize, Serialize};
 
 use crate::facts::{Pod, Rules, Sizes, Workload};
 use crate::sizes;
@@ -9,11 +11,14 @@ use crate::sizes;
 /// A minute, seconds.
 const MINUTE: u64 = 60;
 
+/// Workloads whose offers are remembered; of more, those that were carried out first are forgotten.
+const MOST_OFFERS: usize = 4096;
+
 /// Namespace and name of a workload.
-type Key = (String, String);
+pub(crate) type Key = (String, String);
 
 /// An eviction, or several in a row that came to nothing.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Evicted {
     /// When.
     at: u64,
@@ -27,14 +32,31 @@ struct Evicted {
     until: Option<u64>,
 }
 
+/// Offers of agents that were carried out of one workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Offered {
+    /// When: pods made since are in the place of those that were evicted.
+    at: u64,
+    /// How often in a row one that was made in such a place was evicted as well, and the first.
+    tries: u32,
+}
+
+/// What is remembered of one workload.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remembered {
+    evicted: Option<Evicted>,
+    offered: Option<Offered>,
+}
+
 /// What is remembered between passes.
 #[derive(Debug, Clone, Default)]
 pub struct Kept {
     steps: VecDeque<u64>,
     evicted: BTreeMap<Key, Evicted>,
+    offered: BTreeMap<Key, Offered>,
 }
 
-fn key(workload: &Workload) -> Key {
+pub(crate) fn key(workload: &Workload) -> Key {
     (workload.namespace.clone(), workload.name.clone())
 }
 
@@ -52,10 +74,48 @@ pub(crate) enum LastEviction<'a> {
 }
 
 impl Kept {
-    /// Forgets what is gone.
-    pub(crate) fn forget_others(&mut self, all: &[Workload]) {
+    /// What is remembered of a workload alone.
+    pub(crate) fn of(&self, workload: &Workload) -> Remembered {
+        let key = key(workload);
+        Remembered { evicted: self.evicted.get(&key).cloned(), offered: self.offered.get(&key).copied() }
+    }
+
+    /// As if nothing else were remembered.
+    pub(crate) fn only(workload: &Workload, remembered: Remembered) -> Self {
+        let Remembered { evicted, offered } = remembered;
+        let evicted = evicted.map(|one| (key(workload), one)).into_iter().collect();
+        let offered = offered.map(|one| (key(workload), one)).into_iter().collect();
+        Self { steps: VecDeque::new(), evicted, offered }
+    }
+
+    /// Forgets what is gone, or over.
+    pub(crate) fn forget_others(&mut self, all: &[Workload], rules: &Rules, now: u64) {
         let there: BTreeSet<Key> = all.iter().map(key).collect();
         self.evicted.retain(|key, _| there.contains(key));
+        self.offered.retain(|_, one| now < one.at.saturating_add(rules.again_most_seconds));
+    }
+
+    /// An offer of an agent was carried out: a pod made at that time was evicted.
+    pub fn took_offer(&mut self, namespace: &str, workload: &str, created: u64, now: u64) {
+        let key = (namespace.to_owned(), workload.to_owned());
+        if self.offered.len() >= MOST_OFFERS && !self.offered.contains_key(&key) {
+            let oldest = self.offered.iter().min_by_key(|(_, one)| one.at).map(|(key, _)| key.clone());
+            if let Some(oldest) = oldest {
+                self.offered.remove(&oldest);
+            }
+        }
+        let one = self.offered.entry(key).or_insert(Offered { at: now, tries: 0 });
+        // Others that were there before the first of them went are none of its heirs.
+        if one.tries == 0 || created >= one.at {
+            *one = Offered { at: now, tries: one.tries.saturating_add(1) };
+        }
+    }
+
+    /// How long no offer is carried out about a pod that was made in the place of one that was evicted.
+    pub(crate) fn offer_pause(&self, workload: &Workload, pod: &Pod, rules: &Rules, now: u64) -> Option<u64> {
+        let one = self.offered.get(&key(workload)).filter(|one| pod.created >= one.at)?;
+        let until = one.at.saturating_add(rules.pause(one.tries));
+        (now < until).then(|| until - now)
     }
 
     /// Whether one more step may be taken.

@@ -4,8 +4,16 @@
 //! [`facts`] is what is known of pods and what they should request, [`note`] what a step leaves on its pod, so that whoever leads next goes on
 //! from it, [`mod@plan`] which steps are taken now and why the others are not. Not owned: asking the API server, and measuring.
 //!
+//! A choice can be made again from its [`replay::Case`].
+//!
 //! What is not done is as much an answer as what is: each workload or pod that is left alone though its requests differ has a
 //! [`Refusal`].
+
+// Casts that may lose something; workspace lints cannot leave out tests.
+#![cfg_attr(
+    not(test),
+    warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
+)]
 
 mod canary;
 pub mod facts;
@@ -13,10 +21,14 @@ mod kept;
 pub mod note;
 pub mod plan;
 mod pods;
+pub mod replay;
 mod sizes;
 
-pub use facts::{Container, Health, Now, Pod, Resizing, Rules, Size, Sizes, Target, Two, Watched, Workload};
-pub use kept::Kept;
+pub use facts::{
+    Cause, Container, Health, Now, Offer, Pod, Resizing, Rules, Size, Sizes, Target, Two, Watched, Workload,
+};
+pub use kept::{Kept, Remembered};
 pub use note::{Note, Stage};
-pub use plan::{Action, Deed, Plan, Reason, Refusal, Room, plan};
+pub use plan::{Action, Answer, Deed, Plan, Reason, Refusal, Room, plan};
+pub use replay::Case;
 pub use sizes::class;

@@ -44,7 +44,7 @@ impl Stage {
 }
 
 /// What a step leaves on its pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
     /// How far it is.
     pub stage: Stage,

@@ -70,6 +70,15 @@ pub(crate) fn of(sizes: &Sizes, names: &Sizes) -> Sizes {
     named.map(|(name, two)| (name.clone(), *two)).collect()
 }
 
+/// Whether a container would have more memory than before.
+pub(crate) fn has_more_memory(after: &Sizes, before: &Sizes) -> bool {
+    let at = place(Resource::Memory);
+    after.iter().any(|(name, two)| {
+        let before = before.get(name).map(|two| two[at]).unwrap_or_default();
+        two[at].request > before.request || before.limit.is_some() && two[at].limit > before.limit
+    })
+}
+
 /// What a pod of a workload is to have.
 pub(crate) fn wanted(workload: &Workload, pod: &Pod) -> Wanted {
     let mut wanted = Wanted::default();

@@ -2,105 +2,19 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
 
+mod common;
+
 use std::collections::BTreeMap;
 
+use common::{MIB, NOW, Says, main_of, now, planned, pod, size, told, web};
 use evenkeel_model::panic::Panic;
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_rightsizing::policy::LimitsMode;
-use evenkeel_rightsizing::policy::update::{Evict, MaxUnavailable, Updates, Window};
+use evenkeel_rightsizing::policy::update::{Evict, MaxUnavailable, Window};
 use evenkeel_updater::{
-    Container, Deed, Health, Kept, Note, Now, Plan, Pod, Reason, Resizing, Room, Rules, Size, Sizes, Stage,
-    Target, Watched, Workload, plan,
+    Case, Deed, Health, Kept, Note, Now, Pod, Reason, Resizing, Rules, Size, Sizes, Stage, Target, Watched,
+    Workload, plan,
 };
-
-const MIB: u64 = 1 << 20;
-const NOW: u64 = 1_000_000;
-
-fn size(request: u64, limit: Option<u64>) -> Size {
-    Size { request: Some(request), limit }
-}
-
-fn main_of(cpu: Size, memory: Size) -> Sizes {
-    BTreeMap::from([("main".to_owned(), [cpu, memory])])
-}
-
-fn pod(name: &str) -> Pod {
-    let container = Container { peak_memory: Some(50 * MIB), ..Container::default() };
-    Pod {
-        name: name.to_owned(),
-        uid: format!("uid-{name}"),
-        version: "1".to_owned(),
-        node: "node-1".to_owned(),
-        owner: "ReplicaSet/web-a".to_owned(),
-        is_remade: true,
-        class: QosClass::Burstable,
-        created: NOW - 100_000,
-        is_ready: true,
-        is_ending: false,
-        was_oom_killed: false,
-        is_sized_as_whole: false,
-        resizing: Resizing::Settled,
-        note: None,
-        containers: BTreeMap::from([("main".to_owned(), container)]),
-        sizes: main_of(size(100, None), size(100 * MIB, None)),
-        asked: None,
-        watched: None,
-    }
-}
-
-/// Four replicas of 100m and 100Mi that should have 200m.
-fn web() -> Workload {
-    let target = [Some(Target { request: 200, limit: None }), None];
-    Workload {
-        namespace: "shop".to_owned(),
-        name: "deployment/web".to_owned(),
-        policy: "shop/web".to_owned(),
-        updates: Updates { canary_seconds: 0, ..Updates::default() },
-        limits: LimitsMode::Keep,
-        replicas: 4,
-        pods: ["a", "b", "c", "d"].map(pod).into(),
-        targets: BTreeMap::from([("main".to_owned(), target)]),
-        allowed_disruptions: None,
-        scaled_by: [None, None],
-        updated_by: None,
-        frozen: None,
-    }
-}
-
-/// A simulator that says the same of all.
-struct Says {
-    in_place: bool,
-    anywhere: bool,
-}
-
-impl Room for Says {
-    fn in_place(&mut self, _: &Workload, _: &Pod, _: &Sizes) -> Result<(), String> {
-        self.in_place.then_some(()).ok_or_else(|| "the node is full".to_owned())
-    }
-
-    fn anywhere(&mut self, _: &Workload, _: &Pod, _: &Sizes) -> Result<(), String> {
-        self.anywhere.then_some(()).ok_or_else(|| "no node has room".to_owned())
-    }
-}
-
-fn now() -> Now {
-    Now { seconds: NOW, panic: Panic::Off, admission: Ok(()) }
-}
-
-fn planned(workload: &Workload, now: &Now, room: (bool, bool)) -> Plan {
-    let (mut kept, rules) = (Kept::default(), Rules::default());
-    let mut says = Says { in_place: room.0, anywhere: room.1 };
-    plan(std::slice::from_ref(workload), &mut kept, &rules, now, &mut says)
-}
-
-/// What is done, such as `resize a`, and why what is not.
-fn told(plan: &Plan) -> (Vec<String>, Vec<Reason>) {
-    let done = plan.actions.iter().map(|action| format!("{} {}", action.deed.as_str(), action.pod)).collect();
-    let mut refused: Vec<Reason> = plan.refusals.iter().map(|refusal| refusal.reason).collect();
-    refused.sort_unstable();
-    refused.dedup();
-    (done, refused)
-}
 
 fn note(stage: Stage, at: u64, target: Sizes) -> Note {
     let before = main_of(size(100, None), size(100 * MIB, None));
@@ -488,6 +402,11 @@ fn a_table_of_choices() {
         let mut workload = web();
         change(&mut workload);
         let plan = planned(&workload, &now(), *room);
+        // By another process, from a text.
+        let text = plan.case(&workload, &Rules::default(), &now()).text();
+        let case = Case::read(&text).unwrap();
+        assert_eq!(case.again(), plan.outcome(&workload), "{name}");
+        assert_eq!((case.seconds(), case.about()), (NOW, ("shop", "deployment/web")));
         let (got, why) = told(&plan);
         assert_eq!(
             (got.as_slice(), why.as_slice()),
@@ -597,6 +516,32 @@ fn the_panic_switch_freezes_and_gives_back_step_by_step() {
     workload.updates.max_unavailable = MaxUnavailable::Percent(100);
     let back = planned(&workload, &Now { panic: Panic::Revert, ..now() }, (true, true));
     assert_eq!(told(&back).0, ["resize a", "resize b", "resize c"]);
+}
+
+#[test]
+fn a_choice_that_would_be_another_one_is_told_from_the_same() {
+    let mut workload = web();
+    workload.updates.evict = Evict::Always;
+    let plan = planned(&workload, &now(), (false, true));
+    let text = plan.case(&workload, &Rules::default(), &now()).text();
+    let other = |from: &str, to: &str| {
+        assert!(text.contains(from), "{text}");
+        let case = Case::read(&text.replacen(from, to, 1)).unwrap();
+        (case.again() == *case.outcome(), case.again().to_string())
+    };
+    assert!(other("seconds", "seconds").0);
+    // What the simulator said, what the policy says, and what was remembered.
+    for (from, to, want) in [
+        (r#"{"anywhere":{"Ok":null}}"#, r#"{"anywhere":{"Err":"full"}}"#, "leave a (NoRoom)"),
+        (r#""evict":"always""#, r#""evict":"never""#, "leave a (NoRoom)"),
+        (r#"{"paced":true}"#, r#"{"paced":false}"#, "leave a (Rate)"),
+    ] {
+        let (is_same, now) = other(from, to);
+        assert!(!is_same && now.contains(want), "{now}");
+    }
+    let later = Case::read(&text.replacen(r#""version":1"#, r#""version":2"#, 1)).unwrap_err();
+    assert!(later.contains("version 2"), "{later}");
+    assert!(Case::read("{}").is_err());
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Suite `unit`: the updater over 300 random clusters with faults: nodes that defer, fail, refuse and fall silent, an API server that refuses and
-//! conflicts, leaders that die in the middle, panics, pods that die. Never below a budget, never two steps of one pod at once, no class is
+//! conflicts, leaders that die in the middle, panics, pods that die or that agents offer. Each choice can be made again. Never below a budget, never two steps of one pod at once, no class is
 //! changed in place, nothing while frozen, and each step comes to an end.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
@@ -10,8 +10,8 @@ use evenkeel_model::panic::Panic;
 use evenkeel_rightsizing::policy::LimitsMode;
 use evenkeel_rightsizing::policy::update::{Evict, MaxUnavailable, Updates};
 use evenkeel_updater::{
-    Action, Container, Deed, Health, Kept, Note, Now, Pod, Reason, Resizing, Room, Rules, Size, Sizes, Stage,
-    Target, Two, Watched, Workload, class, plan,
+    Action, Case, Cause, Container, Deed, Health, Kept, Note, Now, Offer, Pod, Reason, Resizing, Room, Rules,
+    Size, Sizes, Stage, Target, Two, Watched, Workload, class, plan,
 };
 
 const CLUSTERS: u64 = 300;
@@ -117,6 +117,7 @@ impl World {
         let replicas = 1 + chance.below(6) as u32;
         let updates = Updates {
             evict: chance.of(&[Evict::Always, Evict::Oom, Evict::Never]),
+            evict_offers: chance.of(&[Evict::Always, Evict::Oom, Evict::Never]),
             min_replicas: 1 + chance.below(3) as u32,
             max_unavailable: chance.of(&[
                 MaxUnavailable::Percent(25),
@@ -229,6 +230,7 @@ impl World {
             asked: Some(self.template[place].clone()),
             sizes: sizes.clone(),
             watched: None,
+            offer: None,
         };
         let ready_at = self.now + chance.below(120);
         self.pods.push(Running {
@@ -287,6 +289,9 @@ impl World {
             } else {
                 running.pod.was_oom_killed = true;
                 running.ready_at = self.now + 60;
+                let cause = self.chance.of(&[Cause::OomKill, Cause::Pressure, Cause::Starvation]);
+                let offer = Offer { id: "n/1/7".to_owned(), cause, why: "again".to_owned(), at: self.now };
+                running.pod.offer = Some(offer).filter(|_| self.chance.one_in(2));
             }
         }
         if self.chance.one_in(60) {
@@ -331,7 +336,7 @@ impl World {
             let fault = if self.is_calm { 9 } else { self.chance.below(12) };
             if fault == 0 {
                 // A conflict, or no answer: nothing came of it.
-                if matches!(action.deed, Deed::Evict { .. }) {
+                if matches!(action.deed, Deed::Evict { .. }) && action.reason != Reason::Offered {
                     kept.evicts_not(&action.namespace, &action.workload);
                 }
                 continue;
@@ -364,6 +369,9 @@ impl World {
                     running.pod.is_ending = true;
                     running.pod.is_ready = false;
                     running.ends_at = Some(now + 40);
+                    if action.reason == Reason::Offered {
+                        kept.took_offer(&action.namespace, &action.workload, running.pod.created, now);
+                    }
                 }
             }
         }
@@ -458,7 +466,13 @@ fn check(seed: u64, world: &World, all: &[Workload], actions: &[Action]) {
             let is_evicted = matches!(action.deed, Deed::Evict { .. });
             let goes_on = matches!(action.reason, Reason::GaveUp | Reason::CanaryWorse);
             assert!(!under_way(pod) || goes_on, "{seed}: a step of it was under way: {action:?}");
-            if is_evicted {
+            if action.reason == Reason::Offered {
+                let (lets, offer) = (workload.updates.evict_offers, pod.offer.as_ref().unwrap());
+                assert!(world.panic == Panic::Off && pod.is_remade, "{seed}: {action:?}");
+                assert!(workload.replicas >= workload.updates.min_replicas, "{seed}: {action:?}");
+                let is_let = lets == Evict::Always || lets == Evict::Oom && offer.cause == Cause::OomKill;
+                assert!(is_let && world.now < offer.at + 600, "{seed}: {action:?}");
+            } else if is_evicted {
                 assert!(workload.replicas >= workload.updates.min_replicas, "{seed}: {action:?}");
                 assert!(
                     workload.updates.evict != Evict::Never && pod.is_remade && world.admission,
@@ -496,6 +510,15 @@ fn run(seed: u64) -> (usize, usize) {
         let mut room = Free { nodes: nodes.collect() };
         let planned = plan(&all, &mut kept, &rules, &now, &mut room);
         check(seed, &world, &all, &planned.actions);
+        // A quarter of the clusters shows as much, and this costs more than the choices themselves.
+        for workload in all.iter().filter(|_| seed % 4 == 0) {
+            let case = planned.case(workload, &rules, &now);
+            assert_eq!(case.again(), *case.outcome(), "{seed}: another choice of the same facts");
+            // Text costs more than the choice.
+            if passed % 7_200 == 0 {
+                assert_eq!(Case::read(&case.text()).as_ref(), Ok(&case), "{seed}");
+            }
+        }
         taken += planned.actions.len();
         if passed >= TURMOIL + CALM - 86_400 {
             late += planned.actions.len();

@@ -32,7 +32,7 @@ const SPANS: [(u64, &str); 3] = [(86_400, "d"), (3600, "h"), (60, "min")];
 pub struct Advice {
     /// A policy governs the pod; without one, only what nobody set is set.
     pub is_by_policy: bool,
-    /// Nothing is to be changed: the panic switch is on.
+    /// Nothing is to be changed: the panic switch is on, or the namespace is frozen.
     pub panic: bool,
     /// For how long at most containers request what they do while they start, seconds.
     pub startup_seconds: u64,
@@ -115,9 +115,9 @@ fn why(one: &v1::Recommendation) -> String {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Stated {
     /// All that would be set.
-    Whole(Advice),
+    Whole(Arc<Advice>),
     /// A part: more may be known elsewhere.
-    Part(Advice),
+    Part(Arc<Advice>),
     /// Nothing.
     #[default]
     Nothing,
@@ -126,7 +126,7 @@ pub enum Stated {
 /// Objects of the cluster as this process knows them: asked without waiting.
 pub trait Objects: std::fmt::Debug + Send + Sync {
     /// What they say of a pod.
-    fn say(&self, question: &Question) -> Stated;
+    fn say(&self, question: &Question<'_>) -> Stated;
     /// The least request of a container that a namespace allows.
     fn least(&self, namespace: &str) -> Amounts;
 }
@@ -172,15 +172,16 @@ impl Advisor {
     }
 
     /// The advice for a pod, which comes within this time or not at all.
-    pub async fn advice(&self, question: &Question, within: Duration) -> Come {
-        let text = question.pod.to_string();
-        let key: [u8; 32] = Sha256::digest(&text).into();
+    pub async fn advice(&self, question: &Question<'_>, within: Duration) -> Come {
+        let key: [u8; 32] = Sha256::digest(&question.text).into();
         let before = self.before(&key);
         if let Some((advice, _)) = before.as_ref().filter(|(_, age)| *age < FRESH) {
             return Come::Fresh(Arc::clone(advice));
         }
         let late = || Err(format!("no answer within {} ms", within.as_millis()));
-        let asked = tokio::time::timeout(within, self.ask(text, within)).await.unwrap_or_else(|_| late());
+        let asked = tokio::time::timeout(within, self.ask(question.text.clone(), within))
+            .await
+            .unwrap_or_else(|_| late());
         match (asked, before) {
             (Ok(advice), _) => {
                 let advice = Arc::new(advice);
@@ -194,8 +195,8 @@ impl Advisor {
 
     /// Whether the panic switch is on; nothing where the recommender does not say so within this time.
     pub async fn is_panic(&self, within: Duration) -> Option<bool> {
-        // Of no image, so that nothing is looked for.
-        let pod = r#"{"metadata":{"name":"none"},"spec":{"containers":[{"name":"none"}]}}"#;
+        // Of no image, so that nothing is looked for, and in a namespace that there cannot be, so that none that is frozen answers.
+        let pod = r#"{"metadata":{"name":"none","namespace":"evenkeel.dev"},"spec":{"containers":[{"name":"none"}]}}"#;
         let asked = tokio::time::timeout(within, self.ask(pod.to_owned(), within)).await;
         asked.ok()?.ok().map(|advice| advice.panic)
     }
@@ -265,6 +266,8 @@ impl Advisor {
 
 #[cfg(test)]
 mod tests {
+    use serde::Deserialize as _;
+
     use super::*;
 
     #[test]
@@ -300,10 +303,11 @@ mod tests {
         let socket = format!("unix:///nowhere/{}.sock", std::process::id());
         let advisor = Advisor::new(&socket, Trust::default());
         let pod = serde_json::json!({"metadata": {}, "spec": {"containers": [{"name": "a"}]}});
-        let question = Question::of("shop", pod.as_object().unwrap()).unwrap();
+        let pod = crate::object::Pod::deserialize(&pod).unwrap();
+        let question = Question::of("shop", &pod).unwrap();
         let within = Duration::from_secs(5);
         assert!(matches!(advisor.advice(&question, within).await, Come::None(_)));
-        let key: [u8; 32] = Sha256::digest(question.pod.to_string()).into();
+        let key: [u8; 32] = Sha256::digest(&question.text).into();
         let advice = Arc::new(Advice { is_by_policy: true, ..Advice::default() });
         advisor.keep(key, Arc::clone(&advice));
         assert_eq!(advisor.advice(&question, within).await, Come::Fresh(Arc::clone(&advice)));

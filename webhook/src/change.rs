@@ -1,9 +1,10 @@
 //! What of the advice is set: requests where nobody set any, or as the policy in force says.
 
 use evenkeel_model::quantity::Quantity;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::advice::Advice;
+use crate::patch::Operation;
 use crate::pod::{Container, Question};
 use crate::{Amounts, RESOURCES};
 
@@ -21,7 +22,7 @@ pub struct Change {
     /// What request and limit go back to when the container has started, where the request is that of a start.
     pub back: Option<(u64, Option<u64>)>,
     /// Operations that set it, and the limit beside it.
-    patch: Vec<Value>,
+    patch: Vec<Operation>,
 }
 
 impl Change {
@@ -42,7 +43,7 @@ impl Change {
 
 /// What is set of a pod, which is nothing while the panic switch is on.
 #[must_use]
-pub fn changes(question: &Question, advice: &Advice) -> Vec<Change> {
+pub fn changes(question: &Question<'_>, advice: &Advice) -> Vec<Change> {
     if advice.panic || question.has_pod_resources {
         return Vec::new();
     }
@@ -52,7 +53,7 @@ pub fn changes(question: &Question, advice: &Advice) -> Vec<Change> {
 
 /// Their operations (RFC 6902), what they stand in being made where it is missing.
 #[must_use]
-pub fn patch(question: &Question, changes: &[Change]) -> Vec<Value> {
+pub fn patch(question: &Question<'_>, changes: &[Change]) -> Vec<Operation> {
     let mut patch = Vec::new();
     for container in &question.containers {
         let mut all = changes.iter().filter(|change| change.container == container.name).peekable();
@@ -61,15 +62,15 @@ pub fn patch(question: &Question, changes: &[Change]) -> Vec<Value> {
         }
         let makes = [("/resources", container.has[0]), ("/resources/requests", container.has[1])];
         for (part, _) in makes.iter().filter(|(_, is_there)| !is_there) {
-            patch.push(json!({ "op": "add", "path": format!("{}{part}", container.path), "value": {} }));
+            patch.push(Operation::make(container.path(part)));
         }
         patch.extend(all.flat_map(|change| change.patch.iter().cloned()));
     }
     patch
 }
 
-fn change(container: &Container, resource: usize, advice: &Advice) -> Option<Change> {
-    let said = advice.of(&container.name)?;
+fn change(container: &Container<'_>, resource: usize, advice: &Advice) -> Option<Change> {
+    let said = advice.of(container.name)?;
     // Initial Resources fill in what nobody set; a policy decides for itself.
     if !advice.is_by_policy && container.is_set(resource) {
         return None;
@@ -84,19 +85,15 @@ fn change(container: &Container, resource: usize, advice: &Advice) -> Option<Cha
         return None;
     }
     let name = RESOURCES[resource];
-    let mut patch = vec![json!({
-        "op": "add", "path": format!("{}/resources/requests/{name}", container.path), "value": text(resource, request),
-    })];
-    let path = format!("{}/resources/limits/{name}", container.path);
+    let at = |list: &str| container.path(&format!("/resources/{list}/{name}"));
+    let mut patch = vec![Operation::add(at("requests"), text(resource, request))];
     match limit {
         Limit::Stays => {}
-        Limit::Goes => patch.push(json!({ "op": "remove", "path": path })),
-        Limit::Becomes(limit) => {
-            patch.push(json!({ "op": "add", "path": path, "value": text(resource, limit) }));
-        }
+        Limit::Goes => patch.push(Operation::remove(at("limits"))),
+        Limit::Becomes(limit) => patch.push(Operation::add(at("limits"), text(resource, limit))),
     }
     let why = said.why[resource].clone();
-    Some(Change { container: container.name.clone(), resource, request, why, back, patch })
+    Some(Change { container: container.name.to_owned(), resource, request, why, back, patch })
 }
 
 /// Request and limit while a container starts, and what they go back to. A limit that follows the request keeps its ratio to it; one that stays
@@ -133,7 +130,7 @@ enum Limit {
 
 impl Limit {
     /// A policy may change limits that somebody set (`limits: none`, `ratio`), and nothing else does.
-    fn of(container: &Container, resource: usize, is_by_policy: bool, said: Amounts) -> Self {
+    fn of(container: &Container<'_>, resource: usize, is_by_policy: bool, said: Amounts) -> Self {
         match (container.own_limits[resource], said[resource]) {
             (Some(_), None) if is_by_policy => Self::Goes,
             (Some(own), Some(limit)) if is_by_policy && limit != own => Self::Becomes(limit),
@@ -177,22 +174,27 @@ fn text(resource: usize, amount: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Map;
+    use serde::Deserialize as _;
+    use serde_json::Value;
 
     use super::*;
     use crate::advice::Said;
+    use crate::object::Pod;
 
     const MIB: u64 = 1 << 20;
 
-    fn pod(resources: Value, annotation: &str) -> Map<String, Value> {
+    fn pod(resources: Value, annotation: &str) -> Value {
         let mut container = json!({"name": "main"});
         if !resources.is_null() {
             container["resources"] = resources;
         }
-        let pod = json!({
+        json!({
             "metadata": {"annotations": {"kubernetes.io/limit-ranger": annotation}}, "spec": {"containers": [container]},
-        });
-        pod.as_object().unwrap().clone()
+        })
+    }
+
+    fn read(pod: &Value) -> Pod<'_> {
+        Pod::deserialize(pod).unwrap()
     }
 
     fn advice(requests: Amounts, limits: Amounts, is_by_policy: bool) -> Advice {
@@ -245,8 +247,9 @@ mod tests {
             (Value::Null, "", advice([Some(0), None], [None; 2], false), vec![]),
             (Value::Null, "", Advice { panic: true, ..advice(both, [None; 2], false) }, vec![]),
         ] {
-            let question = Question::of("shop", &pod(resources.clone(), annotation)).unwrap();
-            let found = changes(&question, &advice);
+            let pod = pod(resources.clone(), annotation);
+            let read = read(&pod);
+            let found = changes(&Question::of("shop", &read).unwrap(), &advice);
             let told: Vec<_> = found
                 .iter()
                 .map(|c| format!("{} {}", RESOURCES[c.resource], text(c.resource, c.request)))
@@ -273,20 +276,22 @@ mod tests {
             (json!({ "limits": { "cpu": "800m" } }), ratio, "500m", Some("2"), Some(both)),
             (none.clone(), Advice { startup_seconds: 0, ..starts.clone() }, "250m", None, None),
         ] {
-            let question = Question::of("shop", &pod(resources.clone(), "")).unwrap();
+            let pod = pod(resources.clone(), "");
+            let read = read(&pod);
+            let question = Question::of("shop", &read).unwrap();
             let found = changes(&question, &advice);
             let patch = patch(&question, &found);
             let set = |end: &str| {
-                let all =
-                    patch.iter().rfind(|op| op["path"].as_str().unwrap().ends_with(end) && op["op"] == "add");
-                all.map(|op| op["value"].as_str().unwrap().to_owned())
+                let all = patch.iter().rfind(|one| one.path.ends_with(end) && one.op == "add");
+                all.map(|one| one.value.as_ref().unwrap().as_str().unwrap().to_owned())
             };
             assert_eq!(set("/requests/cpu").as_deref().unwrap_or("250m"), cpu, "{resources}");
             assert_eq!(set("/limits/cpu").as_deref(), limit, "{resources}");
             assert_eq!(starting(&found, advice.startup_seconds).as_deref(), want, "{resources}");
         }
-        let question = Question::of("shop", &pod(none, "")).unwrap();
-        let text = changes(&question, &starts)[0].text();
+        let pod = pod(none, "");
+        let read = read(&pod);
+        let text = changes(&Question::of("shop", &read).unwrap(), &starts)[0].text();
         assert_eq!(text, "cpu request 500m for container main while it starts, then 250m (known)");
     }
 
@@ -305,21 +310,21 @@ mod tests {
             (json!({}), vec!["add /resources/requests"]),
             (json!({"requests": {"x.y/z": "1"}}), vec![]),
         ] {
-            let question = Question::of("shop", &pod(resources, "")).unwrap();
+            let pod = pod(resources, "");
+            let read = read(&pod);
+            let question = Question::of("shop", &read).unwrap();
             let found = patch(&question, &changes(&question, &both));
-            let told: Vec<String> = found
-                .iter()
-                .map(|op| {
-                    format!("{} {}", op["op"], op["path"]).replace('"', "").replace("/spec/containers/0", "")
-                })
-                .collect();
+            let told = |one: &Operation| format!("{} {}", one.op, one.path.replace("/spec/containers/0", ""));
+            let told: Vec<String> = found.iter().map(told).collect();
             assert_eq!(told[..want.len()], want);
             assert_eq!(told[want.len()..], ["add /resources/requests/cpu", "add /resources/requests/memory"]);
         }
-        let question = Question::of("shop", &pod(json!({"limits": {"cpu": "200m"}}), "")).unwrap();
+        let pod = pod(json!({"limits": {"cpu": "200m"}}), "");
+        let read = read(&pod);
+        let question = Question::of("shop", &read).unwrap();
         let without = advice([Some(250), None], [None; 2], true);
         let found = patch(&question, &changes(&question, &without));
-        assert_eq!(found.last().unwrap()["op"], "remove");
+        assert_eq!(found.last().unwrap().op, "remove");
         let text = changes(&question, &without)[0].text();
         assert_eq!(text, "cpu request 250m for container main (known)");
     }

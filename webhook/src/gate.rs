@@ -3,12 +3,13 @@
 //! Resources of a pod that exists change by a resize alone, which never changes its class. So what is to be resized later asks for a little from
 //! the beginning, and is Burstable. Who resizes the pod and lifts its gate is the leader of the recommenders.
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::advice::{Advice, Said};
 use crate::change::{changes, patch};
+use crate::object::Pod;
+use crate::patch::{Operation, annotate, label, without_labels};
 use crate::pod::Question;
-use crate::review::annotate;
 use crate::{Amounts, RESOURCES};
 
 /// Name of the gate.
@@ -24,15 +25,15 @@ const LEAST: Amounts = [Some(10), Some(16 << 20)];
 /// `least` is the least request that its namespace allows, `known` what is known of it already.
 #[must_use]
 pub fn gated(
-    question: &Question,
-    pod: &Map<String, Value>,
+    question: &Question<'_>,
+    pod: &Pod<'_>,
     known: &Advice,
     least: Amounts,
-) -> Option<Vec<Value>> {
-    let spec = pod.get("spec").and_then(Value::as_object)?;
-    let is_bound = spec.get("nodeName").and_then(Value::as_str).is_some_and(|node| !node.is_empty());
-    let gates = spec.get("schedulingGates").and_then(Value::as_array);
-    let is_gated = gates.into_iter().flatten().any(|gate| gate["name"] == GATE);
+) -> Option<Vec<Operation>> {
+    let spec = pod.spec.as_ref()?;
+    let is_bound = spec.node_name.as_deref().is_some_and(|node| !node.is_empty());
+    let gates = spec.scheduling_gates.as_ref();
+    let is_gated = gates.into_iter().flatten().any(|gate| gate.name.as_deref() == Some(GATE));
     let will_be_set = changes(question, known);
     let lacks = |name: &str, at: usize, is_set: bool| {
         !is_set && !will_be_set.iter().any(|change| change.container == name && change.resource == at)
@@ -40,18 +41,18 @@ pub fn gated(
     let mut placeholders = json!({});
     let mut said = Vec::new();
     for container in &question.containers {
-        let is_open = |at: usize| lacks(&container.name, at, container.is_set(at));
+        let is_open = |at: usize| lacks(container.name, at, container.is_set(at));
         let open: Vec<usize> = (0..RESOURCES.len()).filter(|at| is_open(*at)).collect();
         if open.is_empty() {
             continue;
         }
-        placeholders[&container.name] = open.iter().map(|at| RESOURCES[*at]).collect();
+        placeholders[container.name] = open.iter().map(|at| RESOURCES[*at]).collect();
         // What a LimitRange filled in is enough.
         let is_asked = |at: usize| open.contains(&at) && container.requests[at].is_none();
         let request = |at: usize| least[at].max(LEAST[at]).filter(|_| is_asked(at));
         let requests = [request(0), request(1)];
         said.push(Said {
-            name: container.name.clone(),
+            name: container.name.to_owned(),
             requests,
             known: requests.map(|request| request.is_some()),
             ..Said::default()
@@ -63,34 +64,28 @@ pub fn gated(
     let advice = Advice { containers: said, ..Advice::default() };
     let mut operations = patch(question, &changes(question, &advice));
     if gates.is_none() {
-        operations.push(json!({ "op": "add", "path": "/spec/schedulingGates", "value": [] }));
+        operations.push(Operation::add("/spec/schedulingGates".to_owned(), json!([])));
     }
-    operations.push(json!({ "op": "add", "path": "/spec/schedulingGates/-", "value": { "name": GATE } }));
-    let has_labels =
-        pod.get("metadata").and_then(|metadata| metadata.get("labels")).is_some_and(Value::is_object);
-    if !has_labels {
-        operations.push(json!({ "op": "add", "path": "/metadata/labels", "value": {} }));
-    }
-    let label = format!("/metadata/labels/{}", LABEL.replace('/', "~1"));
-    operations.push(json!({ "op": "add", "path": label, "value": "true" }));
+    operations.push(Operation::add("/spec/schedulingGates/-".to_owned(), json!({ "name": GATE })));
+    operations.extend(without_labels(pod));
+    operations.push(label(LABEL));
     operations.extend(annotate(pod, PLACEHOLDERS, &placeholders.to_string()));
     Some(operations)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde::Deserialize as _;
+    use serde_json::Value;
+
     use super::*;
 
-    fn pod(spec: Value) -> Map<String, Value> {
-        json!({ "metadata": {}, "spec": spec }).as_object().unwrap().clone()
-    }
-
     fn told(spec: Value, known: &Advice, least: Amounts) -> Option<Vec<String>> {
-        let pod = pod(spec);
+        let pod = json!({ "metadata": {}, "spec": spec });
+        let pod = Pod::deserialize(&pod).unwrap();
         let question = Question::of("shop", &pod).unwrap();
         let operations = gated(&question, &pod, known, least)?;
-        let of =
-            |operation: &Value| format!("{} {}", operation["path"].as_str().unwrap(), operation["value"]);
+        let of = |one: &Operation| format!("{} {}", one.path, one.value.as_ref().unwrap());
         Some(operations.iter().map(of).collect())
     }
 

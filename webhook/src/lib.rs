@@ -1,7 +1,7 @@
 //! The admission webhook: what containers request when their pod is made.
 //!
-//! Owned here: the review as the API server sends it ([`review`]), what of the pod is set by whoever made it ([`pod`]), the
-//! change ([`change`]), advice and what is kept of it ([`advice`]), the gate of a pod of which nothing is known ([`gate`]), and the server ([`serve`]). Not owned: rules, policies,
+//! Owned here: the review as the API server sends it ([`review`]), what is read of the pod in it ([`object`]), what of the pod is set by whoever
+//! made it ([`pod`]), the change ([`change`]) and its operations ([`patch`]), advice and what is kept of it ([`advice`]), the gate of a pod of which nothing is known ([`gate`]), and the server ([`serve`]). Not owned: rules, policies,
 //! limit ranges and quotas, which the recommender asked knows.
 //!
 //! ```text
@@ -10,10 +10,18 @@
 //!
 //! A pod is never refused and never held up: whatever fails, and whatever takes too long, lets it through as it is.
 
+// Casts that may lose something; workspace lints cannot leave out tests.
+#![cfg_attr(
+    not(test),
+    warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
+)]
+
 pub mod advice;
 pub mod change;
 pub mod counts;
 pub mod gate;
+pub mod object;
+pub mod patch;
 pub mod pod;
 pub mod review;
 pub mod serve;

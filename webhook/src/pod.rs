@@ -6,16 +6,15 @@
 use std::collections::{BTreeMap, HashSet};
 
 use evenkeel_model::quantity::Quantity;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
 
+use crate::object::{self, Amount, Labels, Owner, Pod, Resources, Spec, Text};
 use crate::{Amounts, RESOURCES};
 
-/// Where LimitRanger says what it filled in.
-const LIMIT_RANGER: &str = "kubernetes.io/limit-ranger";
 /// Opts a pod out; agents know it, too.
 pub const MANAGE: &str = "evenkeel.dev/manage";
 /// Labels that every pod, or every rollout, has another value of: a policy selects by none of them, and answers are kept without.
-const OWN_LABELS: [&str; 6] = [
+pub const OWN_LABELS: [&str; 6] = [
     "pod-template-hash",
     "controller-revision-hash",
     "controller-uid",
@@ -28,11 +27,11 @@ const UNNAMED: &str = "unnamed";
 
 /// A container that counts for the scheduler.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Container {
+pub struct Container<'q> {
     /// Its name.
-    pub name: String,
-    /// Where it is in the pod, as a JSON pointer.
-    pub path: String,
+    pub name: &'q str,
+    /// Where it is in the pod: its list, and its place there.
+    pub place: (&'static str, usize),
     /// Whether it has resources, and requests among them.
     pub has: [bool; 2],
     /// Requests as they are, defaults included.
@@ -47,84 +46,164 @@ pub struct Container {
 
 /// What is asked about a pod.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Question {
-    /// The pod with what an answer depends on, and nothing else of it.
-    pub pod: Value,
+pub struct Question<'q> {
+    /// The pod with what an answer depends on, and nothing else of it, in JSON. Pods of one workload have the same.
+    pub text: String,
+    /// Its namespace.
+    pub namespace: &'q str,
     /// All of its labels.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Vec<(&'q str, &'q str)>,
     /// Its containers.
-    pub containers: Vec<Container>,
+    pub containers: Vec<Container<'q>>,
     /// What the pod as a whole asks for: then its containers are left alone.
     pub has_pod_resources: bool,
+    /// What made it: of a ReplicaSet that a Deployment made, and a Job that a CronJob made, these.
+    pub controller: Option<Top<'q>>,
+    /// The admission controller of the Vertical Pod Autoscaler was asked before.
+    pub is_seen_by_vpa: bool,
 }
 
-impl Question {
+/// The controller at the top of a pod, as far as the pod tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Top<'q> {
+    /// Group and version.
+    pub api_version: &'q str,
+    /// Kind, such as `Deployment`.
+    pub kind: &'q str,
+    /// Name.
+    pub name: &'q str,
+}
+
+impl<'q> Question<'q> {
     /// About a pod that would be made in a namespace.
     ///
     /// # Errors
     /// When it is no pod, in words.
-    pub fn of(namespace: &str, pod: &Map<String, Value>) -> Result<Self, String> {
-        let metadata = pod.get("metadata").and_then(Value::as_object).ok_or("the pod has no metadata")?;
-        let spec = pod.get("spec").and_then(Value::as_object).ok_or("the pod has no spec")?;
-        let defaults = Defaults::told(annotation(metadata, LIMIT_RANGER).unwrap_or_default());
-        let mut containers = Vec::new();
-        let mut slim = |list: &str| -> Result<Vec<Value>, String> {
-            let all = spec.get(list).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-            let mut slims = Vec::new();
-            for (at, object) in all.iter().enumerate() {
+    pub fn of(namespace: &'q str, pod: &'q Pod<'_>) -> Result<Self, String> {
+        let metadata = pod.metadata.as_ref().ok_or("the pod has no metadata")?;
+        let spec = pod.spec.as_ref().ok_or("the pod has no spec")?;
+        let told = metadata.annotations.as_ref().and_then(|all| all.limit_ranger.as_deref());
+        let defaults = Defaults::told(told.unwrap_or_default());
+        let (mut containers, mut inits, mut mains) = (Vec::new(), Vec::new(), Vec::new());
+        for (list, slims) in [("initContainers", &mut inits), ("containers", &mut mains)] {
+            for (at, object) in containers_of(spec, list).iter().enumerate() {
                 let is_init = list == "initContainers";
-                let (container, slim) = read(object, format!("/spec/{list}/{at}"), &defaults, is_init)?;
-                if !is_init || object["restartPolicy"] == "Always" {
+                let (container, slim) = read(object, (list, at), &defaults, is_init)?;
+                if !is_init || object.restart_policy.as_deref() == Some("Always") {
                     containers.push(container);
                 }
                 slims.push(slim);
             }
-            Ok(slims)
-        };
-        let (inits, mains) = (slim("initContainers")?, slim("containers")?);
-        let mut labels = metadata.get("labels").and_then(Value::as_object).cloned().unwrap_or_default();
-        let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
-        let all_labels = labels.iter().filter_map(text).collect();
-        let owner = owner(metadata, &labels);
-        labels.retain(|key, _| !OWN_LABELS.contains(&key.as_str()));
+        }
+        let labels: Vec<(&str, &str)> = metadata.labels.iter().flatten().map(|(k, v)| (&**k, &**v)).collect();
+        let owner = pod.controller().and_then(|owner| AskedOwner::of(owner, metadata.labels.as_ref()));
         let name = match &owner {
             Some(_) => UNNAMED,
-            None => metadata
-                .get("name")
-                .or(metadata.get("generateName"))
-                .and_then(Value::as_str)
-                .unwrap_or(UNNAMED),
+            None => metadata.name.as_deref().or(metadata.generate_name.as_deref()).unwrap_or(UNNAMED),
         };
-        let name = name.trim_end_matches(['-', '.']);
-        let mut question = json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": { "namespace": namespace, "name": name, "labels": labels },
-            "spec": { "containers": mains },
+        let controller = owner.as_ref().map(|owner| Top {
+            api_version: owner.api_version,
+            kind: owner.kind,
+            name: owner.name,
         });
-        if !inits.is_empty() {
-            question["spec"]["initContainers"] = inits.into();
-        }
-        if let Some(owner) = owner {
-            question["metadata"]["ownerReferences"] = json!([owner]);
-        }
-        let has_pod_resources =
-            spec.get("resources").and_then(Value::as_object).is_some_and(|all| !all.is_empty());
-        Ok(Self { pod: question, labels: all_labels, containers, has_pod_resources })
+        let is_of_all = |(key, _): &(&str, &str)| !OWN_LABELS.contains(key);
+        let asked = Asked {
+            api_version: "v1",
+            kind: "Pod",
+            metadata: AskedMetadata {
+                namespace,
+                name: name.trim_end_matches(['-', '.']),
+                labels: labels.iter().copied().filter(is_of_all).collect(),
+                owner_references: owner.into_iter().collect(),
+            },
+            spec: AskedSpec { containers: mains, init_containers: inits },
+        };
+        let has_pod_resources = spec.resources.as_ref().is_some_and(|all| !all.is_empty());
+        let text = serde_json::to_string(&asked).map_err(|error| error.to_string())?;
+        let annotations = metadata.annotations.as_ref();
+        let is_seen_by_vpa =
+            annotations.is_some_and(|all| all.vpa_observed.is_some() || all.vpa_updates.is_some());
+        Ok(Self { text, namespace, labels, containers, has_pod_resources, controller, is_seen_by_vpa })
     }
 
     /// Whether anything could be set where nothing is.
     #[must_use]
     pub fn lacks_requests(&self) -> bool {
-        let lacks = |container: &Container| (0..RESOURCES.len()).any(|at| !container.is_set(at));
+        let lacks = |container: &Container<'_>| (0..RESOURCES.len()).any(|at| !container.is_set(at));
         self.containers.iter().any(lacks)
     }
 }
 
-impl Container {
+fn containers_of<'q, 'a>(spec: &'q Spec<'a>, list: &str) -> &'q [object::Container<'a>] {
+    let all = if list == "containers" { &spec.containers } else { &spec.init_containers };
+    all.as_deref().unwrap_or_default()
+}
+
+/// A pod as it is asked about.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Asked<'q> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: AskedMetadata<'q>,
+    spec: AskedSpec<'q>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AskedMetadata<'q> {
+    namespace: &'q str,
+    name: &'q str,
+    labels: BTreeMap<&'q str, &'q str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    owner_references: Vec<AskedOwner<'q>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AskedSpec<'q> {
+    containers: Vec<Slim<'q>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    init_containers: Vec<Slim<'q>>,
+}
+
+/// A container as it is asked about.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Slim<'q> {
+    name: &'q str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image: Option<&'q Text<'q>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<&'q [Text<'q>]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    args: Option<&'q [Text<'q>]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    restart_policy: Option<&'q Text<'q>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resources: Option<SlimResources<'q>>,
+}
+
+/// What of its resources somebody set.
+#[derive(Default, Serialize)]
+struct SlimResources<'q> {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    requests: BTreeMap<&'q str, &'q str>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    limits: BTreeMap<&'q str, &'q str>,
+}
+
+impl Container<'_> {
     /// Whether somebody set a request or limit of a resource: a limit alone is the request, too.
     #[must_use]
     pub fn is_set(&self, resource: usize) -> bool {
         self.own_requests[resource].or(self.own_limits[resource]).is_some()
+    }
+
+    /// The place below it, as a JSON pointer.
+    #[must_use]
+    pub fn path(&self, below: &str) -> String {
+        format!("/spec/{}/{}{below}", self.place.0, self.place.1)
     }
 }
 
@@ -146,118 +225,123 @@ pub struct Controller {
 impl Controller {
     /// Of a pod of a namespace; nothing where nothing made it.
     #[must_use]
-    pub fn of(namespace: &str, pod: &Map<String, Value>) -> Option<Self> {
-        let all = pod.get("metadata")?.get("ownerReferences")?.as_array()?;
-        let owner = all.iter().find(|owner| owner["controller"] == true)?;
-        let text = |field: &str| owner[field].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    pub fn of(namespace: &str, pod: &Pod<'_>) -> Option<Self> {
+        let owner = pod.controller()?;
+        let text =
+            |field: &Option<Text<'_>>| field.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
         Some(Self {
-            api_version: text("apiVersion")?,
-            kind: text("kind")?,
+            api_version: text(&owner.api_version)?,
+            kind: text(&owner.kind)?,
             namespace: namespace.to_owned(),
-            name: text("name")?,
-            uid: text("uid")?,
+            name: text(&owner.name)?,
+            uid: text(&owner.uid)?,
         })
     }
 }
 
 /// Whether a pod says that it is to be left alone.
 #[must_use]
-pub fn opts_out(pod: &Map<String, Value>) -> bool {
-    let metadata = pod.get("metadata").and_then(Value::as_object);
-    let label = metadata.and_then(|metadata| metadata.get("labels")?.get(MANAGE)?.as_str());
-    let is_off = |value: &str| value.eq_ignore_ascii_case("false");
-    metadata.and_then(|metadata| annotation(metadata, MANAGE)).is_some_and(is_off)
-        || label.is_some_and(is_off)
+pub fn opts_out(pod: &Pod<'_>) -> bool {
+    let annotations = pod.metadata.as_ref().and_then(|metadata| metadata.annotations.as_ref());
+    let annotation = annotations.and_then(|all| all.manage.as_deref());
+    let label = pod.labels().and_then(|labels| labels.get(MANAGE)).map(|value| &**value);
+    annotation.into_iter().chain(label).any(|value| value.eq_ignore_ascii_case("false"))
 }
 
-fn annotation<'a>(metadata: &'a Map<String, Value>, key: &str) -> Option<&'a str> {
-    metadata.get("annotations")?.get(key)?.as_str()
+/// What made the pod, as it is asked about.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AskedOwner<'q> {
+    api_version: &'q str,
+    kind: &'q str,
+    name: &'q str,
+    uid: &'static str,
+    controller: bool,
 }
 
-/// What made the pod: of a ReplicaSet that a Deployment made, and a Job that a CronJob made, these.
-fn owner(metadata: &Map<String, Value>, labels: &Map<String, Value>) -> Option<Value> {
-    let all = metadata.get("ownerReferences")?.as_array()?;
-    let owner = all.iter().find(|owner| owner["controller"] == true)?;
-    let (kind, name) = (owner["kind"].as_str()?, owner["name"].as_str()?);
-    let hash = labels.get("pod-template-hash").and_then(Value::as_str).unwrap_or_default();
-    let above = match kind {
-        "ReplicaSet" if !hash.is_empty() => {
-            name.strip_suffix(hash).and_then(|name| name.strip_suffix('-')).map(|name| ("Deployment", name))
-        }
-        // The controller names a job by the minute at which it is due, counted from 1970.
-        "Job" => name
-            .rsplit_once('-')
-            .filter(|(_, minute)| minute.len() == 8 && minute.bytes().all(|byte| byte.is_ascii_digit()))
-            .map(|(name, _)| ("CronJob", name)),
-        _ => None,
-    };
-    let (kind, name) = above.unwrap_or((kind, name));
-    let group = match kind {
-        "Deployment" => "apps/v1",
-        "CronJob" => "batch/v1",
-        _ => owner["apiVersion"].as_str().unwrap_or_default(),
-    };
-    Some(json!({ "apiVersion": group, "kind": kind, "name": name, "uid": "", "controller": true }))
+impl<'q> AskedOwner<'q> {
+    /// Of a ReplicaSet that a Deployment made, and a Job that a CronJob made, these.
+    fn of(owner: &'q Owner<'_>, labels: Option<&Labels<'_>>) -> Option<Self> {
+        let (kind, name) = (owner.kind.as_deref()?, owner.name.as_deref()?);
+        let hash = labels.and_then(|labels| labels.get("pod-template-hash")).map_or("", |hash| &**hash);
+        let above = match kind {
+            "ReplicaSet" if !hash.is_empty() => name
+                .strip_suffix(hash)
+                .and_then(|name| name.strip_suffix('-'))
+                .map(|name| ("Deployment", name)),
+            // The controller names a job by the minute at which it is due, counted from 1970.
+            "Job" => name
+                .rsplit_once('-')
+                .filter(|(_, minute)| minute.len() == 8 && minute.bytes().all(|byte| byte.is_ascii_digit()))
+                .map(|(name, _)| ("CronJob", name)),
+            _ => None,
+        };
+        let (kind, name) = above.unwrap_or((kind, name));
+        let api_version = match kind {
+            "Deployment" => "apps/v1",
+            "CronJob" => "batch/v1",
+            _ => owner.api_version.as_deref().unwrap_or_default(),
+        };
+        Some(Self { api_version, kind, name, uid: "", controller: true })
+    }
 }
 
 /// A container, and what of it is asked about.
-fn read(
-    object: &Value,
-    path: String,
-    defaults: &Defaults,
+fn read<'q>(
+    object: &'q object::Container<'_>,
+    place: (&'static str, usize),
+    defaults: &Defaults<'_>,
     is_init: bool,
-) -> Result<(Container, Value), String> {
-    let name = object["name"].as_str().ok_or_else(|| format!("{path} has no name"))?.to_owned();
-    let resources = &object["resources"];
-    let mut slim = Map::new();
-    for key in ["name", "image", "command", "args", "restartPolicy"] {
-        if let Some(value) = object.get(key).filter(|value| !value.is_null()) {
-            slim.insert(key.to_owned(), value.clone());
-        }
-    }
-    let mut own = Map::new();
-    let mut amounts = |list: &'static str| -> Result<[Amounts; 2], String> {
-        let (mut all, mut set) = ([None; 2], [None; 2]);
-        for (name_of, value) in resources[list].as_object().into_iter().flatten() {
-            let resource = RESOURCES.iter().position(|resource| resource == name_of);
-            let is_default = defaults.0.contains(&(is_init, name.clone(), name_of.clone(), list));
-            if let Some(at) = resource {
+) -> Result<(Container<'q>, Slim<'q>), String> {
+    let path = || format!("/spec/{}/{}", place.0, place.1);
+    let name = object.name.as_deref().ok_or_else(|| format!("{} has no name", path()))?;
+    let amounts = |list: &'static str, given: Option<&'q object::Amounts<'_>>| {
+        let (mut all, mut set, mut own) = ([None; 2], [None; 2], BTreeMap::new());
+        for (resource, value) in given.into_iter().flatten() {
+            let is_default = defaults.0.contains(&(is_init, name, &**resource, list));
+            if let Some(at) = RESOURCES.iter().position(|known| *known == &**resource) {
+                let read = amount(value, at);
                 all[at] =
-                    Some(amount(value, at).ok_or_else(|| format!("{path}: {name_of} {value} is no amount"))?);
+                    Some(read.ok_or_else(|| format!("{}: {resource} {} is no amount", path(), &**value))?);
                 set[at] = all[at].filter(|_| !is_default);
             }
             if !is_default {
-                let given = own.entry(list).or_insert_with(|| json!({}));
-                given[name_of] = value.clone();
+                own.insert(&**resource, &**value);
             }
         }
-        Ok([all, set])
+        Ok::<_, String>((all, set, own))
     };
-    let ([requests, own_requests], [limits, own_limits]) = (amounts("requests")?, amounts("limits")?);
-    if !own.is_empty() {
-        slim.insert("resources".to_owned(), own.into());
-    }
-    let has = [resources.is_object(), resources["requests"].is_object()];
-    Ok((Container { name, path, has, requests, limits, own_requests, own_limits }, slim.into()))
+    let given = object.resources.as_ref();
+    let (requests, limits) = (given.and_then(Resources::requests), given.and_then(Resources::limits));
+    let (requests, own_requests, slim_requests) = amounts("requests", requests)?;
+    let (limits, own_limits, slim_limits) = amounts("limits", limits)?;
+    let is_asked = !slim_requests.is_empty() || !slim_limits.is_empty();
+    let resources = SlimResources { requests: slim_requests, limits: slim_limits };
+    let slim = Slim {
+        name,
+        image: object.image.as_ref(),
+        command: object.command.as_deref(),
+        args: object.args.as_deref(),
+        restart_policy: object.restart_policy.as_ref(),
+        resources: is_asked.then_some(resources),
+    };
+    let has = [given.is_some(), given.is_some_and(|all| all.requests.is_some())];
+    Ok((Container { name, place, has, requests, limits, own_requests, own_limits }, slim))
 }
 
 /// Thousandths of a core, or bytes, rounded up.
-fn amount(value: &Value, resource: usize) -> Option<u64> {
-    let quantity = match value {
-        Value::String(text) => Quantity::parse(text).ok()?,
-        Value::Number(number) => Quantity::parse(&number.to_string()).ok()?,
-        _ => return None,
-    };
+fn amount(value: &Amount<'_>, resource: usize) -> Option<u64> {
+    let quantity = Quantity::parse(value).ok()?;
     if resource == 0 { quantity.milli_u64() } else { quantity.to_u64() }
 }
 
 /// What LimitRanger filled in: whether it is an init container's, container, resource, list.
 #[derive(Debug, Default)]
-struct Defaults(HashSet<(bool, String, String, &'static str)>);
+struct Defaults<'a>(HashSet<(bool, &'a str, &'a str, &'static str)>);
 
-impl Defaults {
+impl<'a> Defaults<'a> {
     /// Out of `LimitRanger plugin set: cpu, memory request for container main; cpu limit for init container first`.
-    fn told(annotation: &str) -> Self {
+    fn told(annotation: &'a str) -> Self {
         let mut found = HashSet::new();
         let Some(told) = annotation.strip_prefix("LimitRanger plugin set: ") else { return Self(found) };
         for part in told.split("; ") {
@@ -266,8 +350,7 @@ impl Defaults {
                 let Some((resources, of)) = part.split_once(word) else { continue };
                 for (prefix, is_init) in whose {
                     let Some(name) = of.strip_prefix(prefix) else { continue };
-                    let all = resources.split(", ").map(|r| (is_init, name.to_owned(), r.to_owned(), list));
-                    found.extend(all);
+                    found.extend(resources.split(", ").map(|resource| (is_init, name, resource, list)));
                 }
             }
         }
@@ -277,10 +360,20 @@ impl Defaults {
 
 #[cfg(test)]
 mod tests {
+    use serde::Deserialize as _;
+    use serde_json::{Value, json};
+
     use super::*;
 
-    fn question(pod: Value) -> Question {
-        Question::of("shop", pod.as_object().unwrap()).unwrap()
+    const LIMIT_RANGER: &str = "kubernetes.io/limit-ranger";
+
+    fn read(pod: &Value) -> Pod<'_> {
+        Pod::deserialize(pod).unwrap()
+    }
+
+    /// What is asked about a pod.
+    fn asked(pod: &Value) -> Value {
+        serde_json::from_str(&Question::of("shop", &read(pod)).unwrap().text).unwrap()
     }
 
     #[test]
@@ -295,16 +388,16 @@ mod tests {
                     {"name": "once"}],
             },
         });
-        let question = question(pod);
+        let read = read(&pod);
+        let question = Question::of("shop", &read).unwrap();
         let [side, main] = question.containers.as_slice() else { panic!("{:?}", question.containers) };
-        assert_eq!((side.path.as_str(), side.is_set(0)), ("/spec/initContainers/0", false));
+        assert_eq!((side.path("/x").as_str(), side.is_set(0)), ("/spec/initContainers/0/x", false));
         assert_eq!((main.requests, main.own_requests), ([Some(100), Some(64 << 20)], [None; 2]));
         assert_eq!((main.limits, main.own_limits), ([Some(1000), Some(128 << 20)], [Some(1000), None]));
         assert!(main.is_set(0) && !main.is_set(1));
-        let asked = question.pod.to_string();
-        assert!(!asked.contains("secret") && !asked.contains("64Mi"), "{asked}");
+        assert!(!question.text.contains("secret") && !question.text.contains("64Mi"), "{}", question.text);
         assert_eq!(
-            question.pod["spec"]["containers"][0]["resources"],
+            asked(&pod)["spec"]["containers"][0]["resources"],
             json!({"requests": {"x.y/z": "1"}, "limits": {"cpu": "1"}})
         );
     }
@@ -312,17 +405,17 @@ mod tests {
     #[test]
     fn pods_of_one_workload_ask_the_same() {
         let of = |kind: &str, name: &str, hash: &str, pod: &str| {
-            question(json!({
+            asked(&json!({
                 "metadata": {"name": pod, "labels": {"app": "web", "pod-template-hash": hash},
                     "ownerReferences": [{"apiVersion": "apps/v1", "kind": kind, "name": name, "controller": true}]},
                 "spec": {"containers": [{"name": "main"}]},
             }))
         };
         assert_eq!(
-            of("ReplicaSet", "web-5d9c", "5d9c", "web-5d9c-a").pod,
-            of("ReplicaSet", "web-77aa", "77aa", "web-77aa-b").pod
+            of("ReplicaSet", "web-5d9c", "5d9c", "web-5d9c-a"),
+            of("ReplicaSet", "web-77aa", "77aa", "web-77aa-b")
         );
-        let owner = |question: Question| question.pod["metadata"]["ownerReferences"][0].clone();
+        let owner = |asked: Value| asked["metadata"]["ownerReferences"][0].clone();
         for (kind, name, hash, want) in [
             ("ReplicaSet", "web-5d9c", "5d9c", ("Deployment", "web")),
             ("ReplicaSet", "web-5d9c", "", ("ReplicaSet", "web-5d9c")),
@@ -343,7 +436,8 @@ mod tests {
             (json!({"labels": {MANAGE: "true"}}), false),
             (json!({}), false),
         ] {
-            assert_eq!(opts_out(json!({"metadata": metadata}).as_object().unwrap()), want);
+            let pod = json!({"metadata": metadata});
+            assert_eq!(opts_out(&read(&pod)), want, "{pod}");
         }
         for (pod, want) in [
             (json!({}), "no metadata"),
@@ -354,7 +448,7 @@ mod tests {
                 "no amount",
             ),
         ] {
-            let told = Question::of("a", pod.as_object().unwrap()).unwrap_err();
+            let told = Question::of("a", &read(&pod)).unwrap_err();
             assert!(told.contains(want), "{told}");
         }
     }

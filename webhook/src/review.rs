@@ -2,13 +2,15 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+
+use crate::object::{Pod, Text};
+use crate::patch::Operation;
 
 /// The only version spoken.
 const API_VERSION: &str = "admission.k8s.io/v1";
-/// Bytes of an annotation, of all together that an object may have (256 KiB) a small part.
-const MOST_ANNOTATION: usize = 4 << 10;
+const KIND: &str = "AdmissionReview";
 
 /// Why something is no review that can be answered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,142 +31,162 @@ pub enum NoReview {
     Empty,
 }
 
+/// A review; of the object, `O` is read.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Review {
-    #[serde(default)]
-    api_version: String,
-    #[serde(default)]
-    kind: String,
-    request: Option<Request>,
+struct Review<'a, O> {
+    #[serde(borrow)]
+    api_version: Option<Text<'a>>,
+    #[serde(borrow)]
+    kind: Option<Text<'a>>,
+    #[serde(borrow)]
+    request: Option<Asked<'a, O>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Asked<'a, O> {
+    #[serde(borrow)]
+    uid: Option<Text<'a>>,
+    #[serde(borrow)]
+    kind: Option<Kind<'a>>,
+    #[serde(borrow)]
+    sub_resource: Option<Text<'a>>,
+    #[serde(borrow)]
+    namespace: Option<Text<'a>>,
+    #[serde(borrow)]
+    operation: Option<Text<'a>>,
+    dry_run: Option<bool>,
+    object: Option<O>,
 }
 
 /// What the API server asks about.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Request {
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request<'a> {
     /// Names the request; the answer names it, too.
-    pub uid: String,
+    pub uid: Text<'a>,
     /// Of the object, as the webhook asked for it.
-    pub kind: Kind,
+    pub kind: Kind<'a>,
     /// Subresource, such as `resize`; empty for the object itself.
-    #[serde(deserialize_with = "null_is_default")]
-    pub sub_resource: String,
+    pub sub_resource: Text<'a>,
     /// Namespace of the object.
-    #[serde(deserialize_with = "null_is_default")]
-    pub namespace: String,
+    pub namespace: Text<'a>,
     /// `CREATE`, `UPDATE`, ...
-    pub operation: String,
+    pub operation: Text<'a>,
     /// Nothing of it will be kept.
-    #[serde(deserialize_with = "null_is_default")]
     pub dry_run: bool,
-    /// The object, as it would be made.
-    #[serde(deserialize_with = "null_is_default")]
-    pub object: Map<String, Value>,
+    /// The object, as it would be made, read as a pod; why not, where it is none.
+    pub object: Result<Pod<'a>, String>,
 }
 
 /// Group, version and kind of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct Kind {
+pub struct Kind<'a> {
     /// Empty for the core group.
-    #[serde(deserialize_with = "null_is_default")]
-    pub group: String,
+    #[serde(borrow)]
+    pub group: Option<Text<'a>>,
     /// Version.
-    pub version: String,
+    #[serde(borrow)]
+    pub version: Option<Text<'a>>,
     /// Kind.
-    pub kind: String,
+    #[serde(borrow)]
+    pub kind: Option<Text<'a>>,
 }
 
-fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: Default + Deserialize<'de>,
-{
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+/// The answer to a review.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    response: Response<'a>,
 }
 
-impl Request {
-    /// Reads a review.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Response<'a> {
+    uid: &'a str,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<String>,
+}
+
+impl<'a> Request<'a> {
+    /// Reads a review. One about an object that is no pod is read, too: it is answered.
     ///
     /// # Errors
     /// [`NoReview`].
-    pub fn read(body: &[u8]) -> Result<Self, NoReview> {
-        let review: Review =
-            serde_json::from_slice(body).map_err(|error| NoReview::Form(error.to_string()))?;
-        let Review { api_version: version, kind, request } = review;
-        if version != API_VERSION || kind != "AdmissionReview" {
-            return Err(NoReview::Version { kind, version });
+    pub fn read(body: &'a [u8]) -> Result<Self, NoReview> {
+        match serde_json::from_slice::<Review<'a, Pod<'a>>>(body) {
+            Ok(review) => Self::of(review, |object| Ok(object.unwrap_or_default())),
+            Err(error) => {
+                let form = |error: serde_json::Error| NoReview::Form(error.to_string());
+                let review: Review<'a, IgnoredAny> = serde_json::from_slice(body).map_err(form)?;
+                Self::of(review, |_| Err(error.to_string()))
+            }
         }
-        request.filter(|request| !request.uid.is_empty()).ok_or(NoReview::Empty)
+    }
+
+    fn of<O>(
+        review: Review<'a, O>,
+        pod: impl FnOnce(Option<O>) -> Result<Pod<'a>, String>,
+    ) -> Result<Self, NoReview> {
+        let Review { api_version, kind, request } = review;
+        let (version, kind) = (api_version.unwrap_or_default(), kind.unwrap_or_default());
+        if &*version != API_VERSION || &*kind != KIND {
+            return Err(NoReview::Version { kind: kind.to_string(), version: version.to_string() });
+        }
+        let Asked { uid, kind, sub_resource, namespace, operation, dry_run, object } =
+            request.ok_or(NoReview::Empty)?;
+        Ok(Self {
+            uid: uid.filter(|uid| !uid.is_empty()).ok_or(NoReview::Empty)?,
+            kind: kind.unwrap_or_default(),
+            sub_resource: sub_resource.unwrap_or_default(),
+            namespace: namespace.unwrap_or_default(),
+            operation: operation.unwrap_or_default(),
+            dry_run: dry_run.unwrap_or_default(),
+            object: pod(object),
+        })
     }
 
     /// Whether a pod is about to be made.
     #[must_use]
     pub fn makes_pod(&self) -> bool {
         let Kind { group, version, kind } = &self.kind;
-        self.operation == "CREATE"
+        let is = |field: &Option<Text<'_>>, want: &str| field.as_deref().unwrap_or_default() == want;
+        &*self.operation == "CREATE"
             && self.sub_resource.is_empty()
-            && (group.as_str(), version.as_str(), kind.as_str()) == ("", "v1", "Pod")
+            && is(group, "")
+            && is(version, "v1")
+            && is(kind, "Pod")
     }
 
-    /// The answer that lets the object through, changed by these operations (RFC 6902), with warnings for whoever made it.
+    /// The answer that lets the object through, changed by these operations (RFC 6902), in JSON.
     #[must_use]
-    pub fn allowed(&self, patch: &[Value], warnings: &[String]) -> Value {
-        let mut response = json!({ "uid": self.uid, "allowed": true });
-        if !patch.is_empty() {
-            response["patchType"] = "JSONPatch".into();
-            response["patch"] = STANDARD.encode(Value::from(patch.to_vec()).to_string()).into();
-        }
-        if !warnings.is_empty() {
-            response["warnings"] = warnings.into();
-        }
-        json!({ "apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response })
+    pub fn allowed(&self, patch: &[Operation]) -> String {
+        // Text, numbers and objects with keys of text are always written.
+        let written = |patch: &[Operation]| serde_json::to_vec(patch).unwrap_or_default();
+        let is_changed = !patch.is_empty();
+        let response = Response {
+            uid: &self.uid,
+            allowed: true,
+            patch_type: is_changed.then_some("JSONPatch"),
+            patch: is_changed.then(|| STANDARD.encode(written(patch))),
+        };
+        let answer = Answer { api_version: API_VERSION, kind: KIND, response };
+        serde_json::to_string(&answer).unwrap_or_default()
     }
-}
-
-/// Operations that put an annotation on an object, which may have none yet.
-#[must_use]
-pub fn annotate(object: &Map<String, Value>, key: &str, text: &str) -> Vec<Value> {
-    let mut patch = Vec::new();
-    let metadata = object.get("metadata").and_then(Value::as_object);
-    if metadata.and_then(|metadata| metadata.get("annotations")).is_none_or(|all| !all.is_object()) {
-        patch.push(json!({ "op": "add", "path": "/metadata/annotations", "value": {} }));
-    }
-    let end = text.char_indices().map(|(at, _)| at).find(|at| *at >= MOST_ANNOTATION);
-    let text = end.map_or(text, |end| &text[..end]);
-    patch.push(
-        json!({ "op": "add", "path": format!("/metadata/annotations/{}", pointer(key)), "value": text }),
-    );
-    patch
-}
-
-/// Operations that put an annotation on an object, and a label of the same name with the value `true`, by which it is found, after `before`.
-#[must_use]
-pub fn mark(object: &Map<String, Value>, key: &str, text: &str, before: &[Value]) -> Vec<Value> {
-    let is_made = |path: &str| before.iter().any(|operation| operation["path"] == path);
-    let mut patch = annotate(object, key, text);
-    patch.retain(|operation| {
-        operation["path"] != "/metadata/annotations" || !is_made("/metadata/annotations")
-    });
-    let labels = object.get("metadata").and_then(|metadata| metadata.get("labels"));
-    if !labels.is_some_and(Value::is_object) && !is_made("/metadata/labels") {
-        patch.push(json!({ "op": "add", "path": "/metadata/labels", "value": {} }));
-    }
-    patch.push(json!({ "op": "add", "path": format!("/metadata/labels/{}", pointer(key)), "value": "true" }));
-    patch
-}
-
-/// A key as part of a JSON pointer (RFC 6901, section 3).
-fn pointer(key: &str) -> String {
-    key.replace('~', "~0").replace('/', "~1")
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
-    fn review(change: impl FnOnce(&mut Value)) -> Result<Request, NoReview> {
+    fn body(change: impl FnOnce(&mut Value)) -> Vec<u8> {
         let mut value = json!({
             "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
             "request": {
@@ -173,12 +195,12 @@ mod tests {
             },
         });
         change(&mut value);
-        Request::read(value.to_string().as_bytes())
+        value.to_string().into_bytes()
     }
 
     #[test]
     fn only_pods_that_are_made_are_for_us() {
-        assert!(review(|_| {}).unwrap().makes_pod());
+        assert!(Request::read(&body(|_| {})).unwrap().makes_pod());
         for change in [
             json!({"operation": "UPDATE"}),
             json!({"operation": "DELETE", "object": null}),
@@ -186,20 +208,21 @@ mod tests {
             json!({"kind": {"group": "apps", "version": "v1", "kind": "Deployment"}}),
             json!({"kind": {"group": "", "version": "v2", "kind": "Pod"}}),
         ] {
-            let request = review(|value| {
+            let body = body(|value| {
                 for (key, new) in change.as_object().unwrap() {
                     value["request"][key] = new.clone();
                 }
             });
-            assert!(!request.unwrap().makes_pod(), "{change}");
+            assert!(!Request::read(&body).unwrap().makes_pod(), "{change}");
         }
     }
 
     #[test]
     fn rubbish_is_refused_in_words() {
-        assert_eq!(review(|value| value["request"] = Value::Null).unwrap_err(), NoReview::Empty);
-        assert_eq!(review(|value| value["request"]["uid"] = "".into()).unwrap_err(), NoReview::Empty);
-        let old = review(|value| value["apiVersion"] = "admission.k8s.io/v1beta1".into()).unwrap_err();
+        let refused = |change: &dyn Fn(&mut Value)| Request::read(&body(change)).unwrap_err();
+        assert_eq!(refused(&|value| value["request"] = Value::Null), NoReview::Empty);
+        assert_eq!(refused(&|value| value["request"]["uid"] = "".into()), NoReview::Empty);
+        let old = refused(&|value| value["apiVersion"] = "admission.k8s.io/v1beta1".into());
         assert!(old.to_string().contains("v1beta1"), "{old}");
         for body in ["", "{", "[]", "null", "{\"request\": 3}"] {
             assert!(matches!(Request::read(body.as_bytes()), Err(NoReview::Form(_))), "{body}");
@@ -207,20 +230,31 @@ mod tests {
     }
 
     #[test]
-    fn an_annotation_is_put_where_there_is_none() {
-        let none = json!({"metadata": {"name": "a"}});
-        let patch = annotate(none.as_object().unwrap(), "evenkeel.dev/a~b", "text");
-        assert_eq!(patch.len(), 2);
-        assert_eq!(patch[1]["path"], "/metadata/annotations/evenkeel.dev~1a~0b");
-        let some = json!({"metadata": {"annotations": {"a": "b"}}});
-        let patch = annotate(some.as_object().unwrap(), "c", &"ü".repeat(MOST_ANNOTATION));
-        assert_eq!(patch.len(), 1);
-        assert!(patch[0]["value"].as_str().unwrap().len() <= MOST_ANNOTATION + 1);
-        // What was made before is not made again.
-        let none = json!({"metadata": {}});
-        let before = annotate(none.as_object().unwrap(), "a", "x");
-        let patch = mark(none.as_object().unwrap(), "b/c", "y", &before);
-        let paths: Vec<&str> = patch.iter().map(|op| op["path"].as_str().unwrap()).collect();
-        assert_eq!(paths, ["/metadata/annotations/b~1c", "/metadata/labels", "/metadata/labels/b~1c"]);
+    fn what_is_no_pod_is_answered_all_the_same() {
+        for object in
+            [json!(7), json!({"spec": {"containers": "none"}}), json!({"metadata": {"labels": [1]}})]
+        {
+            let body = body(|value| value["request"]["object"] = object.clone());
+            let request = Request::read(&body).unwrap();
+            assert!(request.object.is_err() && request.makes_pod(), "{object}");
+            let answer: Value = serde_json::from_str(&request.allowed(&[])).unwrap();
+            assert_eq!(answer["response"], json!({"uid": "u", "allowed": true}), "{object}");
+        }
+        let body = body(|value| value["request"]["object"] = Value::Null);
+        assert_eq!(Request::read(&body).unwrap().object, Ok(Pod::default()));
+    }
+
+    #[test]
+    fn an_answer_holds_its_patch() {
+        let body = body(|_| {});
+        let request = Request::read(&body).unwrap();
+        let patch = [Operation::add("/a".into(), "b")];
+        let answer: Value = serde_json::from_str(&request.allowed(&patch)).unwrap();
+        assert_eq!((&answer["kind"], &answer["apiVersion"]), (&json!(KIND), &json!(API_VERSION)));
+        let response = &answer["response"];
+        assert_eq!((&response["uid"], &response["patchType"]), (&json!("u"), &json!("JSONPatch")));
+        let patch = STANDARD.decode(response["patch"].as_str().unwrap()).unwrap();
+        let patch: Value = serde_json::from_slice(&patch).unwrap();
+        assert_eq!(patch, json!([{"op": "add", "path": "/a", "value": "b"}]));
     }
 }

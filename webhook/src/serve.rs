@@ -14,7 +14,6 @@ use axum::routing::{get, post};
 use evenkeel_net::tls::Tls;
 use evenkeel_net::{Gate, Limits, Speech};
 use evenkeel_proto::bearer;
-use serde_json::Value;
 use tokio::net::TcpListener;
 use tracing::{debug, warn};
 
@@ -22,8 +21,9 @@ use crate::advice::{Advice, Advisor, Come, Objects, Stated};
 use crate::change::{changes, patch, starting};
 use crate::counts::{Counts, Outcome};
 use crate::gate::gated;
+use crate::patch::{Operation, annotate, mark};
 use crate::pod::{self, Controller, Question};
-use crate::review::{Request, annotate, mark};
+use crate::review::Request;
 
 /// Path of reviews of pods.
 pub const PATH: &str = "/admit/pods";
@@ -117,11 +117,11 @@ impl Webhook {
         &self.counts
     }
 
-    /// Answers a review; what cannot be read is no review, and told in words.
+    /// Answers a review, in JSON; what cannot be read is no review, and told in words.
     ///
     /// # Errors
     /// The words.
-    pub async fn review(&self, body: &[u8]) -> Result<Value, String> {
+    pub async fn review(&self, body: &[u8]) -> Result<String, String> {
         let (request, began) = self.read(body)?;
         let (answer, outcome) = self.answer(&request).await;
         self.counts.answered(outcome, began.elapsed());
@@ -132,32 +132,33 @@ impl Webhook {
     ///
     /// # Errors
     /// As [`Webhook::review`].
-    pub async fn review_gates(&self, body: &[u8]) -> Result<Value, String> {
+    pub async fn review_gates(&self, body: &[u8]) -> Result<String, String> {
         let (request, began) = self.read(body)?;
         let gated = self.gated(&request).await;
         let outcome = if gated.is_some() { Outcome::Gated } else { Outcome::NotGated };
         self.counts.answered(outcome, began.elapsed());
-        Ok(request.allowed(&gated.unwrap_or_default(), &[]))
+        Ok(request.allowed(&gated.unwrap_or_default()))
     }
 
-    async fn gated(&self, request: &Request) -> Option<Vec<Value>> {
+    async fn gated(&self, request: &Request<'_>) -> Option<Vec<Operation>> {
         if !self.options.applies || !self.options.gates || self.is_left_alone(request) {
             return None;
         }
-        let question = Question::of(&request.namespace, &request.object).ok()?;
+        let pod = request.object.as_ref().ok()?;
+        let question = Question::of(&request.namespace, pod).ok()?;
         // With nobody to answer there is nobody to lift a gate, either.
         let advice = self.advice(request, &question).await?;
         let least = self.objects.as_ref().map_or([None; 2], |objects| objects.least(&request.namespace));
-        gated(&question, &request.object, &advice, least)
+        gated(&question, pod, &advice, least)
     }
 
-    fn is_left_alone(&self, request: &Request) -> bool {
+    fn is_left_alone(&self, request: &Request<'_>) -> bool {
         !request.makes_pod()
-            || self.options.exclude.contains(&request.namespace)
-            || pod::opts_out(&request.object)
+            || self.options.exclude.iter().any(|namespace| **namespace == *request.namespace)
+            || request.object.as_ref().is_ok_and(pod::opts_out)
     }
 
-    fn read(&self, body: &[u8]) -> Result<(Request, Instant), String> {
+    fn read<'b>(&self, body: &'b [u8]) -> Result<(Request<'b>, Instant), String> {
         let began = Instant::now();
         let request = Request::read(body).map_err(|error| {
             self.counts.answered(Outcome::Rubbish, began.elapsed());
@@ -166,21 +167,24 @@ impl Webhook {
         Ok((request, began))
     }
 
-    async fn answer(&self, request: &Request) -> (Value, Outcome) {
-        let through = |outcome| (request.allowed(&[], &[]), outcome);
+    async fn answer(&self, request: &Request<'_>) -> (String, Outcome) {
+        let through = |outcome| (request.allowed(&[]), outcome);
         if self.is_left_alone(request) {
             return through(Outcome::LeftAlone);
         }
-        let question = match Question::of(&request.namespace, &request.object) {
-            Ok(question) => question,
+        let namespace: &str = &request.namespace;
+        let asked = request.object.as_ref().map_err(Clone::clone);
+        let asked = asked.and_then(|pod| Question::of(namespace, pod).map(|question| (pod, question)));
+        let (pod, question) = match asked {
+            Ok(asked) => asked,
             // The API server refuses it itself.
             Err(why) => {
-                debug!(namespace = request.namespace, why, "a pod that is none");
+                debug!(namespace, why, "a pod that is none");
                 return through(Outcome::Nothing);
             }
         };
         let Some(advice) = self.advice(request, &question).await else { return through(Outcome::NoAnswer) };
-        let advice = match self.options.boosts {
+        let advice = match self.options.boosts || advice.startup_seconds == 0 {
             true => advice,
             false => Arc::new(Advice { startup_seconds: 0, ..Advice::clone(&advice) }),
         };
@@ -194,24 +198,25 @@ impl Webhook {
             true => (patch(&question, &changes), SET, Outcome::Set),
             false => (Vec::new(), ESTIMATE, Outcome::Told),
         };
-        operations.extend(annotate(&request.object, key, &text));
+        operations.extend(annotate(pod, key, &text));
         if let (true, Some(back)) = (self.options.applies, starting(&changes, advice.startup_seconds)) {
-            operations.extend(mark(&request.object, STARTING, &back, &operations));
+            operations.extend(mark(pod, STARTING, &back, &operations));
         }
         if let (Some(tells), false) = (&self.tells, request.dry_run)
-            && let Some(controller) = Controller::of(&request.namespace, &request.object)
+            && let Some(controller) = Controller::of(namespace, pod)
         {
             tells.tell(Done { controller, text, is_applied: self.options.applies });
         }
-        (request.allowed(&operations, &[]), outcome)
+        (request.allowed(&operations), outcome)
     }
 
     /// What objects say, else the recommender; nothing where nobody does.
-    async fn advice(&self, request: &Request, question: &Question) -> Option<Arc<Advice>> {
+    async fn advice(&self, request: &Request<'_>, question: &Question<'_>) -> Option<Arc<Advice>> {
+        let namespace: &str = &request.namespace;
         let part = match self.objects.as_ref().map_or(Stated::Nothing, |objects| objects.say(question)) {
             Stated::Whole(advice) => {
                 self.counts.by_object();
-                return Some(Arc::new(advice));
+                return Some(advice);
             }
             Stated::Part(advice) => Some(advice),
             Stated::Nothing => None,
@@ -219,20 +224,17 @@ impl Webhook {
         match self.advisor.advice(question, self.options.within).await {
             Come::Fresh(advice) => Some(advice),
             Come::Kept(advice, why) => {
-                debug!(namespace = request.namespace, why, "a kept answer is given");
+                debug!(namespace, why, "a kept answer is given");
                 self.counts.kept();
                 Some(advice)
             }
             Come::None(why) if part.is_some() => {
-                debug!(namespace = request.namespace, why, "the part that an object says is given");
+                debug!(namespace, why, "the part that an object says is given");
                 self.counts.by_object();
-                part.map(Arc::new)
+                part
             }
             Come::None(why) => {
-                warn!(
-                    namespace = request.namespace,
-                    why, "the recommender gives no answer: the pod is let through as it is"
-                );
+                warn!(namespace, why, "the recommender gives no answer: the pod is let through as it is");
                 None
             }
         }
@@ -273,11 +275,11 @@ async fn admit_gates(State(webhook): State<Arc<Webhook>>, body: Bytes) -> Respon
     told(webhook.review_gates(&body).await)
 }
 
-fn told(answer: Result<Value, String>) -> Response {
+fn told(answer: Result<String, String>) -> Response {
     match answer {
         Ok(answer) => {
             let kind = [(header::CONTENT_TYPE, "application/json")];
-            (kind, Body::from(answer.to_string())).into_response()
+            (kind, Body::from(answer)).into_response()
         }
         Err(why) => (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
     }

@@ -5,20 +5,23 @@
 
 use evenkeel_webhook::advice::{Advice, Said};
 use evenkeel_webhook::change::{changes, patch};
+use evenkeel_webhook::object::Pod;
+use evenkeel_webhook::patch::{Operation, annotate};
 use evenkeel_webhook::pod::Question;
-use evenkeel_webhook::review::{Request, annotate};
+use evenkeel_webhook::review::Request;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 /// Puts a patch onto an object, as RFC 6902 has it for objects (`add`, `remove`); what is not there is an error.
-fn patched(mut object: Value, patch: &[Value]) -> Value {
+fn patched(mut object: Value, patch: &[Operation]) -> Value {
     for operation in patch {
-        let path = operation["path"].as_str().unwrap();
+        let path = operation.path.as_str();
         let (parent, key) = path.rsplit_once('/').unwrap();
         let parent = object.pointer_mut(parent).unwrap_or_else(|| panic!("{path}: nothing to put it into"));
         let parent = parent.as_object_mut().unwrap_or_else(|| panic!("{path}: no object"));
         let key = key.replace("~1", "/").replace("~0", "~");
-        match operation["op"].as_str().unwrap() {
-            "add" => drop(parent.insert(key, operation["value"].clone())),
+        match operation.op {
+            "add" => drop(parent.insert(key, operation.value.clone().unwrap())),
             "remove" => assert!(parent.remove(&key).is_some(), "{path} is not there"),
             other => panic!("{other}"),
         }
@@ -27,14 +30,14 @@ fn patched(mut object: Value, patch: &[Value]) -> Value {
 }
 
 /// The same for all containers.
-fn advice(question: &Question) -> Advice {
-    let said = |name: &String| Said {
-        name: name.clone(),
+fn advice(question: &Question<'_>) -> Advice {
+    let said = |name: &str| Said {
+        name: name.to_owned(),
         requests: [Some(250), Some(64 << 20)],
         known: [true; 2],
         ..Said::default()
     };
-    let containers = question.containers.iter().map(|container| said(&container.name)).collect();
+    let containers = question.containers.iter().map(|container| said(container.name)).collect();
     Advice { containers, ..Advice::default() }
 }
 
@@ -45,11 +48,12 @@ fn recorded_reviews_are_answered() {
     let mut set = 0;
     for one in &all {
         let (note, review) = (&one["note"], &one["review"]);
-        let request =
-            Request::read(review.to_string().as_bytes()).unwrap_or_else(|why| panic!("{note}: {why}"));
+        let text = review.to_string();
+        let request = Request::read(text.as_bytes()).unwrap_or_else(|why| panic!("{note}: {why}"));
         assert!(request.makes_pod(), "{note}");
-        let question = Question::of(&request.namespace, &request.object).unwrap();
-        let pod = Value::Object(request.object.clone());
+        let read = request.object.as_ref().unwrap_or_else(|why| panic!("{note}: {why}"));
+        let question = Question::of(&request.namespace, read).unwrap();
+        let pod = review["request"]["object"].clone();
         let found = changes(&question, &advice(&question));
         let after = patched(pod.clone(), &patch(&question, &found));
         for (at, container) in pod["spec"]["containers"].as_array().unwrap().iter().enumerate() {
@@ -66,13 +70,12 @@ fn recorded_reviews_are_answered() {
             }
             assert_eq!(after["limits"], before["limits"], "{note}");
         }
-        let annotated = patched(pod, &annotate(&request.object, "evenkeel.dev/estimate", "x"));
+        let annotated = patched(pod, &annotate(read, "evenkeel.dev/estimate", "x"));
         assert_eq!(annotated["metadata"]["annotations"]["evenkeel.dev/estimate"], "x");
         set += usize::from(!found.is_empty());
         // Once it is set, it is nobody's to set again.
-        let mut again = request.clone();
-        again.object = after.as_object().unwrap().clone();
-        let question = Question::of(&again.namespace, &again.object).unwrap();
+        let again = Pod::deserialize(&after).unwrap();
+        let question = Question::of(&request.namespace, &again).unwrap();
         assert_eq!(changes(&question, &advice(&question)), [], "{note}");
     }
     assert!(set > 3, "{set} of {}", all.len());

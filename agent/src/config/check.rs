@@ -115,7 +115,7 @@ pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
     let ring = ring::check(&mut c, &raw.ring);
     let stream = stream(&mut c, &raw.stream);
     enforce.state_dir = c.absolute("state_dir", &raw.state_dir);
-    let parts = parts::check(&mut c, &raw.parts, sources.kubelet.is_some());
+    let parts = parts::check(&mut c, &raw.parts);
     let serve = serve(&mut c, &raw.serve);
     let trust = trust::check(&mut c, raw, &serve);
     let enforce = Arc::new(enforce);

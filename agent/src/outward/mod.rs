@@ -52,6 +52,11 @@ impl Gate {
         *lock(&self.0) = link;
     }
 
+    /// Whether there is such a part at present.
+    pub(crate) fn is_open(&self) -> bool {
+        lock(&self.0).is_some()
+    }
+
     async fn ordered(&self, order: &Order, address: Option<&str>) -> anyhow::Result<Channel> {
         let link =
             lock(&self.0).clone().context("this part of the agent is not there; it is started again")?;

@@ -20,7 +20,7 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 
-use super::Part;
+use super::{Given, Part};
 
 /// What the network's part may read: what names are resolved with, and the libraries that do so.
 const NETWORK_READS: [&str; 12] = [
@@ -37,6 +37,10 @@ const NETWORK_READS: [&str; 12] = [
     "/usr/lib",
     "/usr/lib64",
 ];
+
+/// Where units' files are, which the reader reads as its user may.
+const UNIT_FILES: [&str; 5] =
+    ["/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd", "/lib/systemd"];
 
 /// Calls that no part makes.
 const NEVER: [i64; 42] = [
@@ -102,8 +106,9 @@ const NOT_OF_OTHERS: [i64; 8] = [
 const fn families(part: Part) -> &'static [i32] {
     match part {
         Part::Enforcing | Part::Starter => &[libc::AF_UNIX, libc::AF_NETLINK],
+        Part::Connector => &[libc::AF_UNIX],
         Part::Network => &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
-        Part::Runtime => &[],
+        Part::Runtime | Part::Reader => &[],
     }
 }
 
@@ -118,20 +123,58 @@ const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWUTS,
 ];
 
-/// Confines this process for good; must be called before any thread starts. Says what could not be had.
-pub(crate) fn confine(part: Part, readable: &[PathBuf]) -> Vec<String> {
+/// Confines this process for good; must be called before any thread starts.
+///
+/// # Errors
+/// Where the kernel filters no calls, unless that is allowed. Files are kept from a part by its user too, so that a kernel without Landlock
+/// is told of and lived with.
+pub(crate) fn confine(part: Part, given: &Given) -> anyhow::Result<()> {
     no_dump();
-    let landlock = match part {
-        Part::Network => landlock(NETWORK_READS.iter().map(PathBuf::from).collect()),
-        Part::Runtime => landlock(readable.to_vec()),
+    let reads = match part {
+        Part::Network => Some(NETWORK_READS.iter().map(PathBuf::from).collect()),
+        Part::Runtime => Some(given.readable.clone()),
+        Part::Reader => {
+            Some(UNIT_FILES.iter().map(PathBuf::from).chain(given.readable.iter().cloned()).collect())
+        }
+        Part::Connector => Some(Vec::new()),
         // Both reach files of others, and Landlock would deny the looks at other processes that the first one needs.
-        Part::Enforcing | Part::Starter => Ok(()),
+        Part::Enforcing | Part::Starter => None,
     };
-    let seccomp = filters(part).and_then(|filters| {
+    if let Some(Err(error)) = reads.map(landlock) {
+        let lack = format!("{error:#}");
+        tracing::warn!(part = part.name(), lack, "a confinement is not to be had");
+    }
+    let filtered = filters(part).and_then(|filters| {
         filters.iter().try_for_each(|filter| seccompiler::apply_filter(filter).context("seccomp filter"))
     });
-    let lacks = [landlock, seccomp].into_iter().filter_map(Result::err).map(|error| format!("{error:#}"));
-    lacks.inspect(|lack| tracing::warn!(part = part.name(), lack, "a confinement is not to be had")).collect()
+    unless_allowed(part, filtered, given.allow_unconfined)
+}
+
+/// What becomes of a part whose filter could not be had.
+fn unless_allowed(part: Part, filtered: anyhow::Result<()>, is_allowed: bool) -> anyhow::Result<()> {
+    match filtered {
+        Err(error) if is_allowed => {
+            let lack = format!("{error:#}");
+            tracing::warn!(part = part.name(), lack, "the part runs without a filter (parts.allow_unconfined)");
+            Ok(())
+        }
+        filtered => filtered.with_context(|| {
+            format!(
+                "the {} part cannot be confined: give the agent a kernel and a sandbox that take filters (CONFIG_SECCOMP_FILTER), set \
+                 parts.mode = \"one-process\", or parts.allow_unconfined = true to run without",
+                part.name()
+            )
+        }),
+    }
+}
+
+/// Why files and other processes are not kept from the parts by Landlock; `None` where they are. Tried in a thread, which alone is confined.
+pub(crate) fn landlock_lacks() -> Option<String> {
+    let tried = std::thread::Builder::new().name("landlock".to_owned()).spawn(|| landlock(Vec::new()));
+    let tried = tried
+        .map_err(anyhow::Error::from)
+        .and_then(|thread| thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("it was tried in vain"))));
+    tried.err().map(|error| format!("{error:#}"))
 }
 
 /// No other process of this user may look into this one, and it leaves no memory behind on disk (PR_SET_DUMPABLE).
@@ -166,7 +209,7 @@ fn landlock(reads: Vec<PathBuf>) -> anyhow::Result<()> {
 fn filters(part: Part) -> anyhow::Result<Vec<BpfProgram>> {
     let mut refused: BTreeMap<i64, Vec<SeccompRule>> =
         NEVER.into_iter().map(|call| (call, Vec::new())).collect();
-    if matches!(part, Part::Network | Part::Runtime) {
+    if part.is_without_rights() {
         refused.extend(NOT_OF_OTHERS.map(|call| (call, Vec::new())));
     }
     let others: Result<Vec<_>, _> = families(part)
@@ -179,7 +222,7 @@ fn filters(part: Part) -> anyhow::Result<Vec<BpfProgram>> {
         libc::SYS_socket,
         if others.is_empty() { Vec::new() } else { vec![SeccompRule::new(others)?] },
     );
-    if part == Part::Runtime {
+    if matches!(part, Part::Runtime | Part::Reader) {
         refused.insert(libc::SYS_connect, Vec::new());
         refused.insert(libc::SYS_bind, Vec::new());
     }
@@ -227,8 +270,17 @@ mod tests {
     }
 
     #[test]
+    fn a_part_without_a_filter_does_not_run_unless_that_is_allowed() {
+        let none = || Err(anyhow::anyhow!("Invalid argument (os error 22)"));
+        let said = format!("{:#}", unless_allowed(Part::Network, none(), false).unwrap_err());
+        assert!(said.contains("parts.allow_unconfined") && said.contains("os error 22"), "{said}");
+        assert!(unless_allowed(Part::Network, none(), true).is_ok());
+        assert!(unless_allowed(Part::Network, Ok(()), false).is_ok());
+    }
+
+    #[test]
     fn each_part_is_refused_what_it_does_not_need() {
-        for part in [Part::Enforcing, Part::Starter, Part::Network, Part::Runtime] {
+        for part in [Part::Enforcing, Part::Starter, Part::Connector].into_iter().chain(Part::STARTED) {
             // In a thread of its own, which alone is confined.
             std::thread::spawn(move || {
                 nix::sys::prctl::set_no_new_privs().unwrap();
@@ -253,7 +305,7 @@ mod tests {
                 assert_eq!(call(libc::SYS_clone3, 0), Errno::ENOSYS);
                 assert_eq!(call(libc::SYS_clone, libc::CLONE_NEWUSER.into()), Errno::EPERM);
                 let program = call(libc::SYS_execve, 0) == Errno::EPERM;
-                assert_eq!(program, matches!(part, Part::Network | Part::Runtime));
+                assert_eq!(program, part.is_without_rights());
                 std::thread::spawn(|| ()).join().unwrap();
             })
             .join()

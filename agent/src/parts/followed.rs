@@ -2,7 +2,8 @@
 //!
 //! Owned here: connecting to runtimes' sockets for it, and what of its finds may be. It knows nothing but what runtimes told it, and may have
 //! been taken over by one: a container is taken in under its whole id alone, in a cgroup that is named by it, as runtimes name theirs, so that
-//! nothing else of the machine can be passed off as one.
+//! nothing else of the machine can be passed off as one. Runtimes that name them otherwise do so below cgroups that the configuration names
+//! (`parts.runtime_cgroups`), where there is nothing else.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd as _;
@@ -39,7 +40,7 @@ const BOUNDS: Bounds = Bounds {
     descriptors: false,
 };
 /// Containers and problems of one source at most.
-const MOST: usize = 10_000;
+pub(super) const MOST: usize = 10_000;
 /// Longest name: Kubernetes has 253 bytes, the kernel 255.
 const MOST_NAME: usize = 255;
 /// Shortest id: runtimes' are 64 hexadecimal digits.
@@ -63,6 +64,8 @@ pub(crate) struct Followed {
     pub rescan: Rescan,
     /// What it is told of the node's pods.
     pub pods: Arc<Pods>,
+    /// Subtrees whose cgroups need not be named by ids.
+    pub cgroups: Arc<[String]>,
     /// What was taken in last, by address, which is what stands while there is no part.
     pub known: Known,
 }
@@ -87,6 +90,7 @@ impl Duty for Followed {
             updates: self.updates.clone(),
             rescan: self.rescan.clone(),
             pods: Arc::clone(&self.pods),
+            cgroups: Arc::clone(&self.cgroups),
             known: Arc::clone(&self.known),
         };
         Ok(ending(tasks, task.run(link.clone())))
@@ -137,6 +141,7 @@ struct Following {
     updates: UpdateSender,
     rescan: Rescan,
     pods: Arc<Pods>,
+    cgroups: Arc<[String]>,
     known: Known,
 }
 
@@ -204,7 +209,7 @@ impl Following {
         let before = known.remove(&(source, address.clone())).unwrap_or_default();
         let mut now = HashMap::new();
         for workload in workloads {
-            if let Err(why) = may_be(source, &workload) {
+            if let Err(why) = may_be(source, &workload, &self.cgroups) {
                 told.push(refused(&workload, why));
                 continue;
             }
@@ -224,13 +229,18 @@ impl Following {
     }
 }
 
-/// Whether a container can be one of a runtime.
-fn may_be(source: SourceKind, workload: &Workload) -> Result<(), &'static str> {
+/// Whether a container can be one of a runtime; below `named` its cgroup need not show it.
+fn may_be(source: SourceKind, workload: &Workload, named: &[String]) -> Result<(), &'static str> {
     let Workload { id, pod, container, workload: controller, cgroup, .. } = workload;
     if workload.source != source {
         return Err("it is said to be of another source");
     }
-    if id.len() < LEAST_ID || id.len() > MOST_NAME || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+    let is_named = matches!(cgroup, CgroupBinding::Path(path) if named.iter().any(|at| is_below(path, at)));
+    let is_id = match is_named {
+        true => !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/'),
+        false => id.len() >= LEAST_ID && id.bytes().all(|byte| byte.is_ascii_hexdigit()),
+    };
+    if id.len() > MOST_NAME || !is_id {
         return Err("its id is none of a runtime");
     }
     let names = [&pod.namespace, &pod.name, container, controller];
@@ -241,7 +251,7 @@ fn may_be(source: SourceKind, workload: &Workload) -> Result<(), &'static str> {
         CgroupBinding::Path(path) => {
             let last = path.rsplit('/').next().unwrap_or_default();
             let climbs = path.split('/').any(|part| part == "..");
-            if climbs || !last.contains(id.as_str()) {
+            if climbs || !(is_named || last.contains(id.as_str())) {
                 Err("its cgroup is not named by its id")
             } else {
                 Ok(())
@@ -251,7 +261,19 @@ fn may_be(source: SourceKind, workload: &Workload) -> Result<(), &'static str> {
     }
 }
 
-fn problem(Problem { what, where_, why, remedy }: Problem) -> SourceProblem {
+/// Whether a cgroup lies below another; itself it is no container's.
+fn is_below(path: &str, above: &str) -> bool {
+    let rest = path.strip_prefix(above).and_then(|rest| rest.strip_prefix('/'));
+    rest.is_some_and(|rest| rest.split('/').all(|part| !part.is_empty() && part != "." && part != ".."))
+}
+
+/// A problem as it crosses the border.
+pub(super) fn crossing(SourceProblem { what, where_, why, remedy }: SourceProblem) -> Problem {
+    Problem { what, where_, why, remedy }
+}
+
+/// A problem that crossed it, no longer than it may be.
+pub(crate) fn problem(Problem { what, where_, why, remedy }: Problem) -> SourceProblem {
     let cut = |text: String| text.chars().take(MOST_TEXT).collect();
     SourceProblem { what: cut(what), where_: cut(where_), why: cut(why), remedy: cut(remedy) }
 }
@@ -271,7 +293,8 @@ fn refused(workload: &Workload, why: &str) -> SourceProblem {
         what: "take in a container".to_owned(),
         where_: format!("container {}", workload.id.chars().take(64).collect::<String>()),
         why: why.to_owned(),
-        remedy: "it is left alone; containerd, CRI-O, Docker and Podman name a container's cgroup by its id: report what names it otherwise"
+        remedy: "it is left alone; containerd, CRI-O, Docker and Podman name a container's cgroup by its id: where a runtime names it otherwise, \
+                 name the cgroup that holds all of its containers in parts.runtime_cgroups"
             .to_owned(),
     }
 }
@@ -298,6 +321,7 @@ mod tests {
             updates: UpdateSender { sender, waker: Waker::new().unwrap() },
             rescan: Rescan::default(),
             pods: Arc::new(Pods::none()),
+            cgroups: Arc::from(["/kata".to_owned()]),
             known: Known::default(),
         }
     }
@@ -323,7 +347,18 @@ mod tests {
         };
         let path =
             |workload: &mut Workload, path: &str| workload.cgroup = CgroupBinding::Path(path.to_owned());
-        let table: [(&str, Workload); 12] = [
+        let named = |workload: &mut Workload, id: &str, at: &str| {
+            (workload.id, workload.cgroup) = (id.to_owned(), CgroupBinding::Path(at.to_owned()));
+        };
+        let table: [(&str, Workload); 20] = [
+            ("", of(&|w| named(w, "web-1", "/kata/sandbox"))),
+            ("", of(&|w| named(w, ID, "/kata/a/b"))),
+            ("id", of(&|w| named(w, "web-1", "/kata"))),
+            ("id", of(&|w| named(w, "web-1", "/katana/sandbox"))),
+            ("id", of(&|w| named(w, "web-1", "/kata/../system.slice"))),
+            ("id", of(&|w| named(w, "web-1", "/kata//x"))),
+            ("id", of(&|w| named(w, "a/b", "/kata/x"))),
+            ("id", of(&|w| named(w, "", "/kata/x"))),
             ("", of(&|_| ())),
             ("", of(&|w| path(w, &format!("/kubepods.slice/a.slice/cri-containerd-{ID}.scope")))),
             ("cgroup", of(&|w| path(w, "/system.slice/sshd.service"))),
@@ -338,7 +373,7 @@ mod tests {
             ("name", of(&|w| w.pod.name = "x".repeat(1000))),
         ];
         for (want, workload) in table {
-            let said = may_be(SourceKind::Cri, &workload).err().unwrap_or_default();
+            let said = may_be(SourceKind::Cri, &workload, &["/kata".to_owned()]).err().unwrap_or_default();
             assert!(
                 said.contains(want) && said.is_empty() == want.is_empty(),
                 "{want}: {said}, {workload:?}"

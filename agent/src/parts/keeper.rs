@@ -23,8 +23,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::Part;
+use super::activation::{Border, Entrance};
 use super::starter::{Said, Starter};
-use super::units::{Border, Entrance};
 use crate::serve::Agent;
 
 /// A part shows so often that it lives, and is taken for dead after so long a silence.
@@ -86,7 +86,7 @@ impl Heard {
     /// When the thread cannot be made.
     pub(crate) fn of(starter: Starter) -> anyhow::Result<Self> {
         let (starter, mut senders, mut said) = (Arc::new(starter), BTreeMap::new(), BTreeMap::new());
-        for part in [Part::Network, Part::Runtime] {
+        for part in Part::STARTED {
             let (sender, receiver) = mpsc::channel(8);
             senders.insert(part, sender);
             said.insert(part, receiver);
@@ -105,6 +105,11 @@ impl Heard {
             .spawn(listening)
             .context("cannot start a thread")?;
         Ok(Self { starter, said })
+    }
+
+    /// What starts parts.
+    pub(crate) fn starter(&self) -> Arc<Starter> {
+        Arc::clone(&self.starter)
     }
 
     /// Of one part; each is kept once.

@@ -3,27 +3,33 @@
 //! ```text
 //! enforcing: capabilities, files, sockets of runtimes  -- border --  network: addresses, streams
 //!     |                                                -- border --  runtime: what container runtimes and engines say
+//!     |                                                -- border --  reader: manifests, unit files, the system bus
 //!     |  starts before it gives up anything
 //!     v
 //! starter: CAP_SETUID, CAP_SETGID, CAP_KILL and nothing else; makes a part anew when it ends
 //! ```
 //!
-//! Where a service manager starts each as a unit of its own there is no starter, and parts connect to the enforcing one ([`units`]).
+//! Where a service manager starts each as a unit of its own there is no starter, and parts connect to the enforcing one ([`activation`]).
 //!
-//! Owned here: which processes there are, how they begin ([`starter`], [`units`]), what each may do ([`confine`]), keeping the parts running
-//! ([`keeper`]) and giving them their work ([`served`], [`followed`]), their own lives ([`network`], [`runtime`]), and showing that the
+//! Owned here: which processes there are, how they begin ([`starter`], [`activation`]), what each may do ([`confine`]), keeping the parts running
+//! ([`keeper`]) and giving them their work ([`served`], [`followed`], [`read`]), their own lives ([`network`], [`runtime`], [`reader`], [`connector`]), and showing that the
 //! confinement holds ([`probe`]). Not owned: the format between them (`evenkeel_border`), and what is served, called or found.
 
+pub(crate) mod activation;
 pub(crate) mod confine;
+pub(crate) mod connector;
 pub(crate) mod followed;
 pub(crate) mod keeper;
+mod life;
 pub(crate) mod network;
 pub(crate) mod probe;
+pub(crate) mod read;
+pub(crate) mod reader;
 pub(crate) mod runtime;
 pub(crate) mod served;
 pub(crate) mod starter;
 pub(crate) mod status;
-pub(crate) mod units;
+mod units;
 
 use anyhow::Context as _;
 use evenkeel_host::caps::{Feature, drop_all_except, needed};
@@ -40,6 +46,10 @@ pub(crate) enum Part {
     Network,
     /// Talks with container runtimes and engines.
     Runtime,
+    /// Reads manifests, unit files and what systemd tells of units.
+    Reader,
+    /// Connects to the system bus as nobody, hands the connection over and ends.
+    Connector,
 }
 
 impl Part {
@@ -50,13 +60,18 @@ impl Part {
             Self::Starter => "starter",
             Self::Network => "network",
             Self::Runtime => "runtime",
+            Self::Reader => "reader",
+            Self::Connector => "connector",
         }
     }
 
-    /// Those that connect to the enforcing one where each is a unit.
-    pub(crate) const fn of_units() -> [Self; 2] {
-        [Self::Network, Self::Runtime]
+    /// Whether it has no capability, and a user of its own.
+    pub(crate) fn is_without_rights(self) -> bool {
+        Self::STARTED.contains(&self) || self == Self::Connector
     }
+
+    /// Those without rights, which the starter or a service manager starts and which are kept running.
+    pub(crate) const STARTED: [Self; 3] = [Self::Network, Self::Runtime, Self::Reader];
 }
 
 /// What a part is told on its command line.
@@ -68,12 +83,18 @@ pub(crate) struct Given {
     /// User and group of the part that talks with runtimes.
     #[arg(long, default_value_t = 65_531)]
     pub runtime_uid: u32,
+    /// User and group of the part that reads manifests and units.
+    #[arg(long, default_value_t = 65_532)]
+    pub reader_uid: u32,
     /// Directories that the part may read besides what it always may.
     #[arg(long, value_name = "DIR")]
     pub readable: Vec<std::path::PathBuf>,
     /// Socket of the enforcing part; without, the border is on standard input.
     #[arg(long, value_name = "PATH")]
     pub border: Option<std::path::PathBuf>,
+    /// The part runs also where the kernel filters no calls.
+    #[arg(long)]
+    pub allow_unconfined: bool,
 }
 
 /// Is a part until it ends; with `victims` only tries what it may do.
@@ -95,6 +116,8 @@ pub(crate) fn run(
         (Part::Starter, None) => starter::run(given, logging),
         (Part::Network, None) => network::run(given),
         (Part::Runtime, None) => runtime::run(given),
+        (Part::Reader, None) => reader::run(given),
+        (Part::Connector, None) => connector::run(given),
         (Part::Enforcing, None) => {
             anyhow::bail!("the enforcing part is the agent itself: run it without a subcommand")
         }
@@ -102,7 +125,7 @@ pub(crate) fn run(
             if part == Part::Enforcing {
                 drop_all_except(&needed(Feature::ALL)).context("capabilities of the enforcing part")?;
             }
-            confine::confine(part, &given.readable);
+            confine::confine(part, given)?;
             probe::run(victims)
         }
     }

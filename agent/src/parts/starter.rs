@@ -18,7 +18,7 @@ use evenkeel_border::socket;
 use evenkeel_enforce::shared::lock;
 use evenkeel_host::caps::{Held, drop_all_except, held};
 
-use super::{Given, Part, confine};
+use super::{Given, Part, confine, connector};
 
 /// Longest message: a word and a number, or the text of an error.
 const MOST_BYTES: usize = 512;
@@ -67,7 +67,8 @@ impl Starter {
         command.arg0(NAME).args(["part", Part::Starter.name()]).args(logging);
         command.arg(format!("--network-uid={}", given.network_uid));
         command.arg(format!("--runtime-uid={}", given.runtime_uid));
-        command.args(readable(given));
+        command.arg(format!("--reader-uid={}", given.reader_uid));
+        command.args(readable(given)).args(unconfined(given));
         command.env_clear().current_dir("/").stdin(Stdio::from(theirs)).stdout(Stdio::null());
         // It ends with us and not before, so nobody has to wait for it.
         drop(command.spawn().context("cannot start the process that starts the others")?);
@@ -120,7 +121,7 @@ fn said(text: &str) -> Option<(Part, Said)> {
 
 /// The parts that are started.
 fn part(name: &str) -> Option<Part> {
-    [Part::Network, Part::Runtime].into_iter().find(|part| part.name() == name)
+    Part::STARTED.into_iter().chain([Part::Connector]).find(|part| part.name() == name)
 }
 
 fn readable(given: &Given) -> impl Iterator<Item = OsString> {
@@ -131,13 +132,22 @@ fn readable(given: &Given) -> impl Iterator<Item = OsString> {
     })
 }
 
+fn unconfined(given: &Given) -> Option<&'static str> {
+    given.allow_unconfined.then_some("--allow-unconfined")
+}
+
 /// A part as the starter starts it, on this end of a border: anew from the program's file, with nothing of our environment, and as a
 /// user of its own.
 fn command(part: Part, given: &Given, logging: &Logging, border: OwnedFd) -> Command {
-    let uid = if part == Part::Runtime { given.runtime_uid } else { given.network_uid };
+    let uid = match part {
+        Part::Runtime => given.runtime_uid,
+        Part::Reader => given.reader_uid,
+        Part::Connector => connector::NOBODY,
+        _ => given.network_uid,
+    };
     let mut command = Command::new(PROGRAM);
-    command.arg0(NAME).args(["part", part.name()]).args(logging);
-    if part == Part::Runtime {
+    command.arg0(NAME).args(["part", part.name()]).args(logging).args(unconfined(given));
+    if matches!(part, Part::Runtime | Part::Reader) {
         command.args(readable(given));
     }
     // Groups of ours are given up with the user (setgroups, as std documents of `uid`).

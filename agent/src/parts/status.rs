@@ -21,7 +21,12 @@ pub(crate) fn all(mode: PartsMode, view: &PartsView) -> Vec<PartStatus> {
         let (restarts, ended) = (state.restarts, state.ended.unwrap_or_default());
         PartStatus { restarts, ended, ..state.pid.map_or(away, |pid| part(which, pid)) }
     };
-    vec![own, of(Part::Network), of(Part::Runtime)]
+    let mut parts = vec![own, of(Part::Network), of(Part::Runtime)];
+    // There is none where there is nothing for it to read.
+    if lock(view).contains_key(&Part::Reader) {
+        parts.push(of(Part::Reader));
+    }
+    parts
 }
 
 fn part(part: Part, pid: u32) -> PartStatus {

@@ -1,242 +1,178 @@
-//! Parts that a service manager starts, a unit each: what it hands over, and who may be which part.
+//! What is believed of the units that the reader lists.
 //!
-//! Owned here: the enforcing part's listeners, which the manager holds so that a part can come before and after it; the border of a part
-//! that connects to one; and telling the manager that a part is ready and lives. Not owned: units, which have users, sandboxes and when a part is
-//! started again (`systemd/`).
-//!
-//! A socket's owner is the part that may connect to it, and the kernel says who did (SO_PEERCRED): nobody else is taken. Nothing of a unit
-//! is known by what a part says of itself.
+//! It reads the bus and unit files, and may have been taken over by either. A unit is taken in as what its cgroup shows it to be, and what
+//! it is said to request counts only where one of its files has the section, which is looked for here, by its name and without reading what
+//! the section says: nothing else of the machine is passed off as somebody who asked for it.
 
-use std::collections::BTreeMap;
-use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::path::Path;
-use std::time::Duration;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
-use evenkeel_border::socket::{self, Listener, Peer};
-use listenfd::ListenFd;
-use nix::libc;
-use nix::sys::socket::{UnixAddr, getsockname};
+use evenkeel_enforce::shared::SourceProblem;
+use evenkeel_enforce::systemd::names::{Standing, standing};
+use evenkeel_model::workload::{CgroupBinding, Requested, SourceKind, Workload};
 
-use super::{Given, Part};
+use crate::sources::systemd::{NAMESPACE, SECTION};
 
-/// What the service manager handed to the enforcing part (sd_listen_fds(3)).
-#[derive(Debug, Default)]
-pub(crate) struct Handed {
-    /// Where parts connect.
-    pub borders: BTreeMap<Part, Border>,
-    /// A socket for process events, opened in the host's network namespace.
-    pub events: Option<OwnedFd>,
-}
+/// Where systemd's own and the machine's unit files are (systemd.unit(5), "Unit File Load Path").
+const PATHS: [&str; 11] = [
+    "/etc/systemd/system.control",
+    "/run/systemd/system.control",
+    "/run/systemd/transient",
+    "/run/systemd/generator.early",
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/run/systemd/generator",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+    "/run/systemd/generator.late",
+];
+/// Unit files larger than this are refused, as where they are read.
+const MOST_BYTES: u64 = 1 << 20;
+/// Drop-ins of one directory that are looked into.
+const MOST_FILES: usize = 256;
 
-/// Where one part connects.
-#[derive(Debug)]
-pub(crate) struct Border {
-    listener: OwnedFd,
-    /// Its user.
-    uid: u32,
-}
-
-impl Handed {
-    /// Takes what there is; nothing without a service manager.
-    ///
-    /// # Errors
-    /// When something is handed over that is for no part, or that anybody could connect to.
-    pub(crate) fn take() -> anyhow::Result<Self> {
-        let (mut passed, mut handed) = (ListenFd::from_env(), Self::default());
-        for at in 0..passed.len() {
-            let events =
-                passed.take_custom::<OwnedFd>(at, libc::AF_NETLINK, libc::SOCK_RAW, "netlink socket");
-            if let Ok(Some(events)) = events {
-                handed.events = Some(events);
-                continue;
-            }
-            let what = "the service manager handed over what is no border";
-            let taken =
-                passed.take_custom::<OwnedFd>(at, libc::AF_UNIX, libc::SOCK_SEQPACKET, "SOCK_SEQPACKET");
-            let listener = taken.context(what)?.context(what)?;
-            let (part, border) = Border::of(listener).context(what)?;
-            handed.borders.insert(part, border);
-        }
-        Ok(handed)
-    }
-}
-
-impl Border {
-    /// By the socket's file: named by the part (`network.sock`), and the part's own.
-    fn of(listener: OwnedFd) -> anyhow::Result<(Part, Self)> {
-        let address: UnixAddr = getsockname(listener.as_raw_fd()).context("a socket without an address")?;
-        let path = address.path().context("a socket without a path")?;
-        let shown = path.display();
-        let part = Part::of_units().into_iter().find(|part| path.file_stem() == Some(part.name().as_ref()));
-        let part = part.with_context(|| format!("{shown} is named by no part"))?;
-        let uid = std::fs::symlink_metadata(path).with_context(|| format!("{shown} is gone"))?.uid();
-        anyhow::ensure!(
-            uid != 0,
-            "{shown} is root's, so that no part can be told from root; make it a user's own (SocketUser=)"
-        );
-        Ok((part, Self { listener, uid }))
-    }
-}
-
-/// A border's listener on an asynchronous runtime.
-pub(super) struct Entrance {
-    listener: Listener,
-    uid: u32,
-}
-
-impl Entrance {
-    /// Must be called on an asynchronous runtime.
-    ///
-    /// # Errors
-    /// When descriptors run out.
-    pub(super) fn open(border: Border) -> io::Result<Self> {
-        Ok(Self { listener: Listener::new(border.listener)?, uid: border.uid })
-    }
-
-    /// Waits for the part; whoever else comes is turned away.
-    ///
-    /// # Errors
-    /// When the listener cannot be used any more.
-    pub(super) async fn part(&self) -> io::Result<Peer> {
-        loop {
-            let peer = self.listener.accept().await?;
-            if peer.uid == self.uid {
-                return Ok(peer);
-            }
-            let (pid, uid, wanted) = (peer.pid, peer.uid, self.uid);
-            tracing::warn!(pid, uid, wanted, "who connected is not the part: turned away");
+/// Those of the units that are believed, and what is told of the others.
+pub(super) fn judged(units: Vec<Workload>, root: &Path) -> (Vec<Workload>, Vec<SourceProblem>) {
+    let (mut good, mut told) = (Vec::new(), Vec::new());
+    for unit in units {
+        match may_be(&unit, root) {
+            Ok(()) => good.push(unit),
+            Err(why) => told.push(SourceProblem {
+                what: "take in a unit".to_owned(),
+                where_: unit.pod.name.chars().take(255).collect(),
+                why: why.to_owned(),
+                remedy: "it is left alone; put the section into the unit's file or a drop-in where systemctl edit puts them".to_owned(),
+            }),
         }
     }
+    (good, told)
 }
 
-/// A part's end of its border: from where it is told to connect to, or else what it was started with.
-///
-/// # Errors
-/// When there is none.
-pub(super) fn border(given: &Given) -> anyhow::Result<OwnedFd> {
-    match &given.border {
-        Some(path) => {
-            socket::connected(path).with_context(|| format!("cannot connect to {}", path.display()))
+fn may_be(workload: &Workload, root: &Path) -> Result<(), &'static str> {
+    let Workload { id, source, pod, container, workload: template, image, pid, cgroup, requested, .. } =
+        workload;
+    if *source != SourceKind::Systemd || pid.is_some() || image.is_some() || pod.namespace != NAMESPACE {
+        return Err("it is said to be another source's");
+    }
+    let Some((stem, kind)) =
+        pod.name.rsplit_once('.').filter(|(_, kind)| ["service", "slice"].contains(kind))
+    else {
+        return Err("it is no service or slice");
+    };
+    if container != stem || *id != format!("{NAMESPACE}/{}/{stem}", pod.name) || template.len() > 255 {
+        return Err("it is not called as its unit is");
+    }
+    let CgroupBinding::Path(path) = cgroup else { return Err("its cgroup is not told by its path") };
+    let climbs = path.split('/').any(|part| part == "..");
+    if climbs || standing(path) != Standing::Unit(pod.name.clone()) {
+        return Err("its cgroup is not the unit's");
+    }
+    match requested {
+        Requested::Unknown => Ok(()),
+        Requested::Estimated(_) => Err("it is said to request what nobody stated"),
+        Requested::Stated(_) if files(&pod.name, stem, kind, root).iter().any(|file| has_section(file)) => {
+            Ok(())
         }
-        None => io::stdin().as_fd().try_clone_to_owned().context("no border on standard input"),
+        Requested::Stated(_) => Err("no file of it has the section [X-Evenkeel]"),
     }
 }
 
-/// The service manager, where one is told how a part fares (sd_notify(3)). Connected before a part gives up making such sockets.
-pub(super) struct Manager {
-    socket: UnixDatagram,
-    /// It is told so often that the part lives.
-    every: Option<Duration>,
+/// Files that a unit is read from, should they be there: its own, its template's, and drop-ins of both, of its prefixes and of its type.
+fn files(unit: &str, stem: &str, kind: &str, root: &Path) -> Vec<PathBuf> {
+    let mut names = vec![unit.to_owned()];
+    names.extend(stem.split_once('@').map(|(name, _)| format!("{name}@.{kind}")));
+    let prefixes = stem.match_indices('-').filter_map(|(at, _)| stem.get(..=at));
+    let mut drop_ins: Vec<String> = names.iter().map(|name| format!("{name}.d")).collect();
+    drop_ins.extend(prefixes.map(|prefix| format!("{prefix}.{kind}.d")));
+    drop_ins.push(format!("{kind}.d"));
+    let mut files = Vec::new();
+    for path in PATHS {
+        let path = root.join(path.trim_start_matches('/'));
+        files.extend(names.iter().map(|name| path.join(name)));
+        for entries in drop_ins.iter().filter_map(|name| fs::read_dir(path.join(name)).ok()) {
+            let of = entries.flatten().map(|entry| entry.path()).take(MOST_FILES);
+            files.extend(of.filter(|file| file.extension().is_some_and(|end| end == "conf")));
+        }
+    }
+    files
 }
 
-impl Manager {
-    /// The one that started this process; none where nobody did.
-    pub(super) fn find() -> Option<Self> {
-        let path = std::env::var_os("NOTIFY_SOCKET")?;
-        let found = Self::at(Path::new(&path));
-        let found =
-            found.inspect_err(|error| tracing::warn!(%error, "the service manager cannot be told anything"));
-        Some(Self { socket: found.ok()?, every: sd_notify::watchdog_enabled().map(|patience| patience / 2) })
-    }
-
-    fn at(path: &Path) -> io::Result<UnixDatagram> {
-        let socket = UnixDatagram::unbound()?;
-        match path.as_os_str().as_bytes().strip_prefix(b"@") {
-            Some(name) => socket.connect_addr(&SocketAddr::from_abstract_name(name)?)?,
-            None => socket.connect(path)?,
-        }
-        socket.set_nonblocking(true)?;
-        Ok(socket)
-    }
-
-    /// Says that the part is ready, and from then on that it lives, as long as this runtime runs.
-    pub(super) async fn told(self) {
-        self.say(b"READY=1");
-        let Some(every) = self.every.filter(|every| !every.is_zero()) else { return };
-        let mut beat = tokio::time::interval(every);
-        loop {
-            beat.tick().await;
-            self.say(b"WATCHDOG=1");
-        }
-    }
-
-    fn say(&self, word: &[u8]) {
-        if let Err(error) = self.socket.send(word) {
-            tracing::debug!(%error, "ignoring: the service manager is told later");
-        }
-    }
+fn has_section(file: &Path) -> bool {
+    let mut bytes = Vec::new();
+    let read = File::open(file).and_then(|open| open.take(MOST_BYTES).read_to_end(&mut bytes));
+    let wanted = format!("[{SECTION}]");
+    read.is_ok() && bytes.split(|byte| *byte == b'\n').any(|line| line.trim_ascii() == wanted.as_bytes())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use evenkeel_model::workload::ContainerResources;
 
     use super::*;
 
-    /// Listens at a name below a directory.
-    fn listening(at: &Path, name: &str) -> (OwnedFd, PathBuf) {
-        use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, bind, listen, socket};
-
-        let path = at.join(name);
-        let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
-        bind(socket.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
-        listen(&socket, Backlog::new(4).unwrap()).unwrap();
-        (socket, path)
+    fn unit(name: &str, cgroup: &str) -> Workload {
+        let stem = name.rsplit_once('.').unwrap().0;
+        let mut unit = (*crate::report::test_support::tracked(1, "web").workload).clone();
+        unit.id = format!("systemd/{name}/{stem}");
+        (unit.pod.namespace, unit.pod.name, unit.container) = ("systemd".into(), name.into(), stem.into());
+        (unit.source, unit.image, unit.pid) = (SourceKind::Systemd, None, None);
+        unit.cgroup = CgroupBinding::Path(cgroup.to_owned());
+        unit.requested = Requested::Stated(ContainerResources::default());
+        unit
     }
 
     #[test]
-    fn a_border_is_of_the_part_that_it_is_named_by_and_never_roots() {
-        if !nix::unistd::Uid::effective().is_root() {
-            return;
+    fn only_a_unit_whose_files_have_the_section_is_given_anything() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write(
+            "etc/systemd/system/db.service",
+            "[Service]\nExecStart=/bin/x\n[X-Evenkeel]\nMemoryRequest=1Gi\n",
+        );
+        write(
+            "usr/lib/systemd/system/ssh.service",
+            "[Service]\n# [X-Evenkeel]\nExecStart=/bin/x [X-Evenkeel]\n",
+        );
+        write("lib/systemd/system/web@.service", " [X-Evenkeel] \n");
+        write("run/systemd/system/app-.slice.d/10.conf", "[X-Evenkeel]\r\n");
+        write("etc/systemd/system/cron.service.d/10.conf.bak", "[X-Evenkeel]\n");
+        let table: [(&str, &str, bool); 9] = [
+            ("db.service", "/system.slice/db.service", true),
+            ("web@1.service", "/system.slice/system-web.slice/web@1.service", true),
+            ("app-a.slice", "/app.slice/app-a.slice", true),
+            ("ssh.service", "/system.slice/ssh.service", false),
+            ("cron.service", "/system.slice/cron.service", false),
+            ("db.service", "/system.slice/ssh.service", false),
+            ("db.service", "/system.slice", false),
+            ("db.service", "/x/../system.slice/db.service", false),
+            ("db.service", "/", false),
+        ];
+        for (name, cgroup, is_good) in table {
+            let (good, told) = judged(vec![unit(name, cgroup)], root.path());
+            assert_eq!((good.len(), told.len()), if is_good { (1, 0) } else { (0, 1) }, "{name} {cgroup}");
         }
-        let dir = tempfile::tempdir().unwrap();
-        for (name, owner, want) in [
-            ("network.sock", 4321, Ok(Part::Network)),
-            ("runtime.sock", 4321, Ok(Part::Runtime)),
-            ("enforcing.sock", 4321, Err("named by no part")),
-            ("starter.sock", 4321, Err("named by no part")),
-            ("other", 4321, Err("named by no part")),
-            ("network.sock.0", 0, Err("named by no part")),
-        ] {
-            let (socket, path) = listening(dir.path(), name);
-            std::os::unix::fs::chown(&path, Some(owner), None).unwrap();
-            match (Border::of(socket), want) {
-                (Ok((part, border)), Ok(want)) => assert_eq!((part, border.uid), (want, 4321)),
-                (Err(error), Err(want)) => assert!(format!("{error:#}").contains(want), "{name}: {error:#}"),
-                (got, want) => panic!("{name}: {got:?}, not {want:?}"),
-            }
+        let changes: [&dyn Fn(&mut Workload); 6] = [
+            &|unit| unit.source = SourceKind::Cri,
+            &|unit| unit.pod.namespace = "kube-system".into(),
+            &|unit| unit.id = "systemd/ssh.service/ssh".into(),
+            &|unit| unit.container = "ssh".into(),
+            &|unit| unit.pid = Some(1),
+            &|unit| unit.cgroup = CgroupBinding::Unit("db.service".into()),
+        ];
+        for (at, change) in changes.iter().enumerate() {
+            let mut unit = unit("db.service", "/system.slice/db.service");
+            change(&mut unit);
+            assert_eq!(judged(vec![unit], root.path()).0.len(), 0, "{at}");
         }
-        let of_root = tempfile::tempdir().unwrap();
-        let (socket, _) = listening(of_root.path(), "network.sock");
-        let error = format!("{:#}", Border::of(socket).unwrap_err());
-        assert!(error.contains("SocketUser="), "{error}");
-    }
-
-    #[tokio::test]
-    async fn who_is_not_the_parts_user_is_turned_away_and_the_next_is_taken() {
-        let dir = tempfile::tempdir().unwrap();
-        let (socket, path) = listening(dir.path(), "network.sock");
-        let own = nix::unistd::Uid::effective().as_raw();
-        let stranger =
-            Entrance::open(Border { listener: socket.try_clone().unwrap(), uid: own + 1 }).unwrap();
-        let refused = socket::connected(&path).unwrap();
-        let waited = tokio::time::timeout(Duration::from_millis(200), stranger.part()).await;
-        assert!(waited.is_err(), "{waited:?}");
-        // The other end is closed.
-        let mut buffer = [0; 8];
-        assert_eq!(socket::receive(&refused, &mut buffer).unwrap().length, 0);
-        drop(stranger);
-        let entrance = Entrance::open(Border { listener: socket, uid: own }).unwrap();
-        // One that has gone again is passed over.
-        drop(socket::connected(&path).unwrap());
-        let _border = socket::connected(&path).unwrap();
-        let peer = entrance.part().await.unwrap();
-        assert_eq!((peer.uid, peer.pid), (own, std::process::id()));
+        // What says nothing is sampled and never written.
+        let silent =
+            Workload { requested: Requested::Unknown, ..unit("ssh.service", "/system.slice/ssh.service") };
+        assert_eq!(judged(vec![silent], root.path()).0.len(), 1);
     }
 }

@@ -111,7 +111,7 @@ async fn its_pods_are_known_followed_and_go_behind_the_recommenders_word() {
     let fixture = kubelet(ok(&list(&[("a", "1"), ("b", "1")]))).await;
     let pods = Arc::new(Pods::none());
     let kubelet = Kubelet { asked: fixture.asked.clone(), interval: Duration::from_secs(3600) };
-    let follows = tokio::spawn(run(kubelet, Arc::clone(&pods)));
+    let follows = tokio::spawn(run(kubelet, Outward::Here, Arc::clone(&pods)));
     until("its pods", || cpu(&pods, "b").as_deref() == Some("1")).await;
     let head = fixture.heard.lock().unwrap()[0].to_ascii_lowercase();
     assert!(
@@ -141,7 +141,7 @@ async fn its_pods_are_known_followed_and_go_behind_the_recommenders_word() {
 async fn what_it_says_stays_when_it_fails_and_why_is_told_with_what_helps() {
     let fixture = kubelet(ok(&list(&[("a", "1")]))).await;
     let pods = Pods::none();
-    pods.take_kubelets(look(&fixture.asked).await);
+    pods.take_kubelets(ask(&fixture.asked, &Outward::Here).await);
     let trouble = |pods: &Pods| pods.status().unwrap().kubelet.unwrap().trouble;
     assert_eq!(trouble(&pods), "");
     let status = |status: &str, body: &str| {
@@ -163,21 +163,21 @@ async fn what_it_says_stays_when_it_fails_and_why_is_told_with_what_helps() {
         (endless, vec!["above 64 MiB"]),
     ] {
         fixture.answer.lock().unwrap().0 = answer;
-        pods.take_kubelets(look(&fixture.asked).await);
+        pods.take_kubelets(ask(&fixture.asked, &Outward::Here).await);
         let told = trouble(&pods);
         assert!(want.iter().all(|part| told.contains(part)), "{want:?}: {told}");
         assert!(!told.contains("right"), "the token is not told: {told}");
         assert_eq!(cpu(&pods, "a").as_deref(), Some("1"), "{told}");
     }
     fixture.answer.lock().unwrap().0 = ok(&list(&[("a", "2")]));
-    pods.take_kubelets(look(&fixture.asked).await);
+    pods.take_kubelets(ask(&fixture.asked, &Outward::Here).await);
     assert_eq!((trouble(&pods), cpu(&pods, "a").as_deref()), (String::new(), Some("2")));
 }
 
 #[tokio::test]
 async fn it_is_believed_by_its_certificate_alone_and_not_waited_for() {
     let fixture = kubelet(ok(&list(&[]))).await;
-    let why = |asked: Asked| async move { look(&asked).await.unwrap_err() };
+    let why = |asked: Asked| async move { ask(&asked, &Outward::Here).await.unwrap_err() };
     let other = Asked { name: "node-2".to_owned(), ..fixture.asked.clone() };
     assert!(why(other).await.contains("certificate"));
     let stranger = kubelet(ok(&list(&[]))).await;
@@ -192,7 +192,61 @@ async fn it_is_believed_by_its_certificate_alone_and_not_waited_for() {
     }
     assert!(fixture.heard.lock().unwrap().is_empty(), "no token was sent");
     *fixture.answer.lock().unwrap() = (Vec::new(), false);
-    let soon = get(&fixture.asked, PATH, Duration::from_millis(200), MOST_BYTES).await;
+    let vouchers = Vouchers::read(&fixture.asked).unwrap();
+    let soon = get(&fixture.asked, &vouchers, PATH, (Duration::from_millis(200), MOST_BYTES)).await;
     assert_eq!(soon, Err(NoAnswer::Failed("it does not answer within 200ms".to_owned())));
     assert!(Path::new(fixture.dir.path()).exists());
+}
+
+/// The way to a part that has the network, for as long as the test takes.
+fn network() -> Outward {
+    use evenkeel_border::link::{Bounds, Link, Side};
+
+    let bounds =
+        Bounds { theirs: 4, ours: 4, message: 16 << 20, waiting: 24 << 20, packets: 0, descriptors: false };
+    let (ours, theirs) = evenkeel_border::socket::pair().unwrap();
+    let (link, _) = Link::start(ours, Side::First, bounds).unwrap();
+    let (_, mut orders) = Link::start(theirs, Side::Second, bounds).unwrap();
+    tokio::spawn(async move {
+        while let Some(channel) = orders.recv().await {
+            let Order::Kubelet(asked) = Order::of(&channel.receive().await.unwrap()).unwrap() else {
+                panic!("another order")
+            };
+            let said = crate::parts::network::kubelet::ask(asked).await;
+            channel.send(&said.message()).await.unwrap();
+            channel.end(Ok(())).await;
+        }
+    });
+    let gate = Gate::default();
+    gate.set(Some(link));
+    Outward::There(gate)
+}
+
+#[tokio::test]
+async fn the_part_that_has_the_network_asks_it_where_there_is_one() {
+    let fixture = kubelet(ok(&list(&[("a", "1"), ("b", "1")]))).await;
+    let pods = Pods::none();
+    let there = network();
+    pods.take_kubelets(ask(&fixture.asked, &there).await);
+    assert_eq!((cpu(&pods, "a").as_deref(), pods.by_uid().len()), (Some("1"), 2));
+    let head = fixture.heard.lock().unwrap()[0].to_ascii_lowercase();
+    assert!(head.contains("authorization: bearer right\r\n"), "{head}");
+    // What it refuses is told with what helps, and the files by their names here.
+    fixture.answer.lock().unwrap().0 = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n".to_vec();
+    let why = ask(&fixture.asked, &there).await.unwrap_err();
+    assert!(why.contains("401") && why.contains(&fixture.asked.token.display().to_string()), "{why}");
+    let unreadable = Asked { authorities: fixture.asked.token.clone(), ..fixture.asked.clone() };
+    let why = ask(&unreadable, &there).await.unwrap_err();
+    assert!(why.contains("no certificate") && why.contains("token"), "{why}");
+    let away = Outward::There(Gate::default());
+    assert!(ask(&fixture.asked, &away).await.unwrap_err().contains("started again"));
+}
+
+#[test]
+fn what_a_hostile_network_lists_is_read_as_what_a_recommender_says() {
+    let pod = |uid: &str| v1::PodRequirements { uid: uid.into(), name: "web".into(), ..Default::default() };
+    let refused = vec!["x".repeat(100_000); 100];
+    let read = listed(vec![pod("a"), pod(&"x".repeat(100_000))], refused);
+    assert!(read.pods.len() <= 2 && read.refused.len() == MOST_REFUSED);
+    assert!(read.refused.iter().all(|text| text.len() <= MOST_TOLD));
 }

@@ -21,7 +21,7 @@ use evenkeel_proto::v1;
 use tokio::sync::{Notify, watch};
 
 use kept::Kept;
-pub(crate) use kubelet::{Kubelet, run as follow_kubelet};
+pub(crate) use kubelet::{Kubelet, MOST_LISTED, look, run as follow_kubelet};
 
 /// What is known is written so often at most: a node on which jobs come and go changes all the time.
 const WRITE_EVERY: Duration = Duration::from_secs(5);

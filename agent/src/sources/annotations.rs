@@ -164,11 +164,7 @@ pub(super) fn binding(
             format!("both {CGROUP}{container} and {UNIT}{container} are given"),
             "leave one of them out",
         ),
-        (Some(path), None)
-            if is_plain_path(path) || tree::is_runtime_name(path) || tree::is_container_name(path) =>
-        {
-            Ok(Some(CgroupBinding::Path(path.clone())))
-        }
+        (Some(path), None) if is_binding_path(path) => Ok(Some(CgroupBinding::Path(path.clone()))),
         (Some(path), None) => refuse(
             format!("`{}` is not a path below the cgroup root", shown(path)),
             "write it absolute and without `.`, `..` or empty parts, such as /machine.slice/web, or as docker://NAME or podman://NAME with the container's name or its whole id of 64 digits",
@@ -204,6 +200,11 @@ pub(super) fn resources(
     if errors.is_empty() { Ok(Some(parsed)) } else { Err(problem(errors.join("; "))) }
 }
 
+/// Whether a container may be bound to it: a path, or an engine's container.
+pub(super) fn is_binding_path(path: &str) -> bool {
+    is_plain_path(path) || tree::is_runtime_name(path) || tree::is_container_name(path)
+}
+
 /// Absolute, normalised, not the root itself, and printable: nothing that could leave the tree.
 fn is_plain_path(path: &str) -> bool {
     path.len() <= 4096
@@ -214,7 +215,7 @@ fn is_plain_path(path: &str) -> bool {
 }
 
 /// Characters and length systemd.unit(5) allows, with one of the types that own a cgroup.
-fn is_unit_name(unit: &str) -> bool {
+pub(super) fn is_unit_name(unit: &str) -> bool {
     unit.len() <= 255
         && [".service", ".scope", ".slice"]
             .iter()

@@ -36,12 +36,17 @@ impl Terms {
 }
 
 /// What is as it was stays the same one, so that a container is in memory once however many hold it.
-fn shared(before: Option<&[Arc<Workload>]>, now: Vec<Workload>) -> Vec<Arc<Workload>> {
+pub(crate) fn shared(before: Option<&[Arc<Workload>]>, now: Vec<Workload>) -> Vec<Arc<Workload>> {
+    same(before, now.into_iter().map(Arc::new).collect())
+}
+
+/// The same of what is held already.
+fn same(before: Option<&[Arc<Workload>]>, now: Vec<Arc<Workload>>) -> Vec<Arc<Workload>> {
     let known: HashMap<&str, &Arc<Workload>> =
         before.unwrap_or_default().iter().map(|workload| (workload.id.as_str(), workload)).collect();
-    let share = |workload: Workload| match known.get(workload.id.as_str()) {
-        Some(same) if ***same == workload => Arc::clone(same),
-        _ => Arc::new(workload),
+    let share = |workload: Arc<Workload>| match known.get(workload.id.as_str()) {
+        Some(same) if **same == workload => Arc::clone(same),
+        _ => workload,
     };
     let mut shared: Vec<_> = now.into_iter().map(share).collect();
     // Collected in place, it would keep the room of whole workloads.

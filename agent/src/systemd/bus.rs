@@ -1,17 +1,21 @@
-//! systemd's manager on the system bus: listing units, their properties, setting some, and signals of change.
+//! systemd's manager on the system bus: listing units, their properties, and signals of change.
 //!
 //! Owned here: the calls, their time limit and how they fail. Not owned: when to call, and from which thread.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::time::Duration;
 
+use evenkeel_enforce::systemd::bus::{BusError, SOCKET, release};
 use evenkeel_enforce::systemd::names::unit_of_object;
-use evenkeel_enforce::systemd::property::{self, Property};
 use futures::StreamExt;
 use zbus::connection::Builder;
 use zbus::message::Type;
-use zbus::zvariant::{OwnedObjectPath, OwnedValue, Value};
+use zbus::zvariant::{OwnedObjectPath, OwnedValue};
 use zbus::{Connection, MatchRule, Message, MessageStream};
+
+use crate::parts::connector::NOBODY;
+use crate::sources::reach::Reach;
 
 const DESTINATION: &str = "org.freedesktop.systemd1";
 const PATH: &str = "/org/freedesktop/systemd1";
@@ -24,55 +28,14 @@ const SIGNALS: usize = 256;
 const RUNNING: [&str; 4] = ["active", "activating", "reloading", "deactivating"];
 
 /// Why a call failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum BusError {
-    /// Nobody answers: no bus, no manager on it, or the connection broke.
-    #[error("cannot reach systemd over the system bus: {0}")]
-    Away(String),
-    /// No answer in time.
-    #[error("systemd did not answer in time")]
-    Late,
-    /// The manager knows no such unit.
-    #[error("systemd knows no such unit: {0}")]
-    NoUnit(String),
-    /// The manager may not do it for us.
-    #[error("systemd refused: {0}")]
-    Denied(String),
-    /// The manager does not know the property or the value.
-    #[error("systemd does not take it: {0}")]
-    Unknown(String),
-}
-
-impl BusError {
-    /// True when the next call would fare no better.
-    pub(crate) const fn is_outage(&self) -> bool {
-        matches!(self, Self::Away(_) | Self::Late)
-    }
-}
-
-impl From<zbus::Error> for BusError {
-    fn from(error: zbus::Error) -> Self {
-        let zbus::Error::MethodError(name, text, _) = &error else {
-            return match &error {
-                zbus::Error::InputOutput(io) if io.kind() == std::io::ErrorKind::TimedOut => Self::Late,
-                _ => Self::Away(error.to_string()),
-            };
-        };
-        let text = text.clone().unwrap_or_else(|| name.to_string());
-        match name.as_str() {
-            "org.freedesktop.systemd1.NoSuchUnit" | "org.freedesktop.systemd1.LoadFailed" => {
-                Self::NoUnit(text)
-            }
-            "org.freedesktop.DBus.Error.AccessDenied"
-            | "org.freedesktop.DBus.Error.AuthFailed"
-            | "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired" => Self::Denied(text),
-            "org.freedesktop.DBus.Error.ServiceUnknown"
-            | "org.freedesktop.DBus.Error.NameHasNoOwner"
-            | "org.freedesktop.DBus.Error.NoReply"
-            | "org.freedesktop.DBus.Error.Disconnected"
-            | "org.freedesktop.DBus.Error.TimedOut" => Self::Away(text),
-            _ => Self::Unknown(text),
+fn told(error: zbus::Error) -> BusError {
+    match error {
+        zbus::Error::MethodError(name, text, _) => {
+            let text = text.unwrap_or_else(|| name.to_string());
+            BusError::refused(name.as_str(), text)
         }
+        zbus::Error::InputOutput(io) if io.kind() == std::io::ErrorKind::TimedOut => BusError::Late,
+        error => BusError::Away(error.to_string()),
     }
 }
 
@@ -110,9 +73,18 @@ impl Manager {
     ///
     /// # Errors
     /// When there is no bus, or systemd is not on it.
-    pub(crate) async fn connect(patience: Duration) -> Result<Self, BusError> {
-        let connecting = Builder::system()?.method_timeout(patience).build();
-        let connection = tokio::time::timeout(patience, connecting).await.map_err(|_| BusError::Late)??;
+    pub(crate) async fn connect(reach: &Reach, patience: Duration) -> Result<Self, BusError> {
+        let builder = if reach.is_here() {
+            Builder::system().map_err(told)?
+        } else {
+            let stream = reach.connect(Path::new(SOCKET)).await;
+            let stream = stream.map_err(|error| BusError::Away(error.to_string()))?;
+            // Who connected it.
+            Builder::unix_stream(stream).user_id(NOBODY)
+        };
+        let connecting = builder.method_timeout(patience).build();
+        let connection =
+            tokio::time::timeout(patience, connecting).await.map_err(|_| BusError::Late)?.map_err(told)?;
         let mut manager = Self { connection, version: None };
         let version: String = manager.property(PATH, MANAGER, "Version").await?;
         manager.version = release(&version);
@@ -125,7 +97,7 @@ impl Manager {
     /// When the manager does not answer.
     pub(crate) async fn running(&self, patterns: &[&str]) -> Result<Vec<Listed>, BusError> {
         let reply = self.call(MANAGER, "ListUnitsByPatterns", &(&RUNNING[..], patterns)).await?;
-        let rows: Vec<Row> = reply.body().deserialize()?;
+        let rows: Vec<Row> = reply.body().deserialize().map_err(told)?;
         Ok(rows.into_iter().map(|row| Listed { name: row.0, object: row.6 }).collect())
     }
 
@@ -153,70 +125,30 @@ impl Manager {
         Ok(Some(path).filter(|path| !path.is_empty()))
     }
 
-    /// Sets properties of a unit until the machine reboots; all or none.
-    ///
-    /// # Errors
-    /// When the manager refuses or does not answer.
-    pub(crate) async fn set(&self, unit: &str, properties: &[Property]) -> Result<(), BusError> {
-        let values: Vec<(&str, Value<'_>)> = properties
-            .iter()
-            .map(|property| {
-                let value = match &property.value {
-                    property::Value::Number(number) => Value::U64(*number),
-                    property::Value::Bits(bits) => Value::from(bits.clone()),
-                };
-                (property.name, value)
-            })
-            .collect();
-        self.call(MANAGER, "SetUnitProperties", &(unit, true, values)).await.map(|_| ())
-    }
-
-    /// Stops a unit, in the place of whatever else is to happen to it.
-    ///
-    /// # Errors
-    /// When the manager refuses or does not answer.
-    pub(crate) async fn stop(&self, unit: &str) -> Result<(), BusError> {
-        self.call(MANAGER, "StopUnit", &(unit, "replace")).await.map(|_| ())
-    }
-
-    /// Stops a unit and starts it again.
-    ///
-    /// # Errors
-    /// When the manager refuses or does not answer.
-    pub(crate) async fn restart(&self, unit: &str) -> Result<(), BusError> {
-        self.call(MANAGER, "RestartUnit", &(unit, "replace")).await.map(|_| ())
-    }
-
-    /// Whether a service is started again by systemd itself, as its `Restart=` says.
-    ///
-    /// # Errors
-    /// When the manager does not know the unit or does not answer.
-    pub(crate) async fn restart_policy(&self, service: &str) -> Result<String, BusError> {
-        let object = self.object(service).await?;
-        self.property(object.as_str(), "org.freedesktop.systemd1.Service", "Restart").await
-    }
-
-    /// State of a unit: `active`, `inactive`, `failed`, and those in between.
-    ///
-    /// # Errors
-    /// When the manager does not know the unit or does not answer.
-    pub(crate) async fn active_state(&self, unit: &str) -> Result<String, BusError> {
-        let object = self.object(unit).await?;
-        self.property(object.as_str(), UNIT, "ActiveState").await
-    }
-
-    async fn object(&self, unit: &str) -> Result<OwnedObjectPath, BusError> {
-        Ok(self.call(MANAGER, "LoadUnit", &unit).await?.body().deserialize()?)
-    }
-
     /// Asks for signals and hands each change on until the connection ends.
     ///
     /// # Errors
     /// When the manager does not answer. The returned future ends when the connection does.
-    pub(crate) async fn follow<F>(&self, mut told: F) -> Result<impl Future<Output = ()> + use<F>, BusError>
+    pub(crate) async fn follow<F>(&self, mut hear: F) -> Result<impl Future<Output = ()> + use<F>, BusError>
     where
         F: FnMut(Change),
     {
+        let (manager, units) = self.signals().await.map_err(told)?;
+        self.call(MANAGER, "Subscribe", &()).await?;
+        Ok(async move {
+            // Each ends with the connection; so does the whole as soon as one does.
+            let mut all =
+                futures::stream::select(manager.map(Some).chain(end()), units.map(Some).chain(end()));
+            while let Some(Some(Ok(message))) = all.next().await {
+                if let Some(change) = change(&message) {
+                    hear(change);
+                }
+            }
+        })
+    }
+
+    /// Signals of the manager, and of units that change.
+    async fn signals(&self) -> zbus::Result<(MessageStream, MessageStream)> {
         let signal = || MatchRule::builder().msg_type(Type::Signal).sender(DESTINATION);
         let manager = signal()?.path(PATH)?.interface(MANAGER)?.build();
         let units = signal()?
@@ -227,24 +159,15 @@ impl Manager {
             .build();
         let manager = MessageStream::for_match_rule(manager, &self.connection, Some(SIGNALS)).await?;
         let units = MessageStream::for_match_rule(units, &self.connection, Some(SIGNALS)).await?;
-        self.call(MANAGER, "Subscribe", &()).await?;
-        Ok(async move {
-            // Each ends with the connection; so does the whole as soon as one does.
-            let mut all =
-                futures::stream::select(manager.map(Some).chain(end()), units.map(Some).chain(end()));
-            while let Some(Some(Ok(message))) = all.next().await {
-                if let Some(change) = change(&message) {
-                    told(change);
-                }
-            }
-        })
+        Ok((manager, units))
     }
 
     async fn call<B>(&self, interface: &str, method: &str, body: &B) -> Result<Message, BusError>
     where
         B: serde::Serialize + zbus::zvariant::DynamicType,
     {
-        Ok(self.connection.call_method(Some(DESTINATION), PATH, Some(interface), method, body).await?)
+        let call = self.connection.call_method(Some(DESTINATION), PATH, Some(interface), method, body);
+        call.await.map_err(told)
     }
 
     async fn property<T>(&self, path: &str, interface: &str, name: &str) -> Result<T, BusError>
@@ -254,7 +177,7 @@ impl Manager {
     {
         let of = (interface, name);
         let get = self.connection.call_method(Some(DESTINATION), path, Some(PROPERTIES), "Get", &of);
-        let value: OwnedValue = get.await?.body().deserialize()?;
+        let value: OwnedValue = get.await.map_err(told)?.body().deserialize().map_err(told)?;
         T::try_from(value).map_err(|error| BusError::Unknown(format!("{name} of {path}: {error}")))
     }
 }
@@ -262,12 +185,6 @@ impl Manager {
 /// One `None`, which ends the loop that sees it.
 fn end<T>() -> impl futures::Stream<Item = Option<T>> {
     futures::stream::iter([None])
-}
-
-/// The number a version begins with: `252.39-1~deb12u1` is 252.
-fn release(version: &str) -> Option<u32> {
-    let digits: String = version.chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().ok()
 }
 
 fn change(message: &Message) -> Option<Change> {
@@ -292,13 +209,9 @@ fn change(message: &Message) -> Option<Change> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use zbus::zvariant::Value;
 
-    #[test]
-    fn the_release_is_the_number_in_front() {
-        assert_eq!(release("252.39-1~deb12u1"), Some(252));
-        assert_eq!(release("v1"), None);
-    }
+    use super::*;
 
     #[test]
     fn signals_are_understood() {

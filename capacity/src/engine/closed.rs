@@ -3,6 +3,7 @@
 //!
 //! Where a closed form applies it agrees with the step loop; it cannot tell the order, and behind a spread not the node.
 
+use evenkeel_model::narrow::usize_to_i64;
 use std::collections::HashSet;
 
 use crate::cluster::{Cluster, NodeIndex, Symbol};
@@ -98,7 +99,7 @@ fn spread_count(constraint: &Constraint, rooms: &[u64]) -> u64 {
     let max_skew = terms.max_skew;
     let here = |domain: usize| if constraint.eligible[domain] { constraint.in_domain[domain] } else { 0 };
     let eligible: Vec<usize> = (0..more.len()).filter(|domain| constraint.eligible[*domain]).collect();
-    let too_few = (eligible.len() as i64) < terms.min_domains;
+    let too_few = usize_to_i64(eligible.len()) < terms.min_domains;
     let least =
         |of: &dyn Fn(usize) -> i64| eligible.iter().map(|d| of(*d)).min().filter(|_| !too_few).unwrap_or(0);
     let counts = (0..more.len()).map(|domain| {

@@ -8,6 +8,7 @@
 //! and never a heap. For a spread each class is split by domain, and a domain that would become too full is closed
 //! until the others have caught up.
 
+use evenkeel_model::narrow::usize_to_u32;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
@@ -155,7 +156,7 @@ impl Ranked {
         for key in ranked.closing_keys.clone() {
             for (at, node) in cluster.nodes.iter().enumerate() {
                 if let Some(value) = node.labels.get(key) {
-                    ranked.closing.entry((key, value)).or_default().push(at as u32);
+                    ranked.closing.entry((key, value)).or_default().push(usize_to_u32(at));
                 }
             }
         }
@@ -163,14 +164,15 @@ impl Ranked {
     }
 
     fn add_class(&mut self, class: Class) -> u32 {
+        let id = usize_to_u32(self.classes.len());
         self.classes.push(class);
         self.feasible.push(0);
         self.tops.push(BinaryHeap::new());
-        self.classes.len() as u32 - 1
+        id
     }
 
     fn add_group(&mut self, class: u32, domain: u32) -> u32 {
-        let group = self.groups.len() as u32;
+        let group = usize_to_u32(self.groups.len());
         self.groups.push(Group { class, domain, heap: BinaryHeap::new(), alive: 0, listed: None });
         if let Some(domains) = &mut self.domains
             && domain != NO_DOMAIN
@@ -213,9 +215,9 @@ impl Ranked {
         }
         let score = cycle.local_score(profile, state, node);
         self.local[node] = score;
-        entry.heap.push((score, Reverse(node as u32)));
+        entry.heap.push((score, Reverse(usize_to_u32(node))));
         if open {
-            self.list(group, (score, Reverse(node as u32)));
+            self.list(group, (score, Reverse(usize_to_u32(node))));
         }
     }
 
@@ -386,7 +388,7 @@ impl Domains {
         for domain in 0..domains.open.len() {
             domains.open[domain] = domains.fits(domain);
             if !domains.open[domain] {
-                domains.closed.entry(domains.count[domain]).or_default().push(domain as u32);
+                domains.closed.entry(domains.count[domain]).or_default().push(usize_to_u32(domain));
             }
         }
         domains

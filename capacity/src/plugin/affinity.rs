@@ -1,5 +1,6 @@
 //! Near and away from other pods: required terms filter, preferred ones score (`interpodaffinity`).
 
+use evenkeel_model::narrow::f64_to_i64;
 use std::collections::HashMap;
 
 use super::reason::Rejection;
@@ -233,5 +234,5 @@ pub(super) fn normalize(raw: &[i64]) -> Vec<i64> {
 /// Where a score lies between the least (0) and the most (100).
 pub(crate) fn spread_over(score: i64, least: i64, most: i64) -> i64 {
     let span = most - least;
-    if span > 0 { (100.0 * ((score - least) as f64 / span as f64)) as i64 } else { 0 }
+    if span > 0 { f64_to_i64(100.0 * ((score - least) as f64 / span as f64)) } else { 0 }
 }

@@ -1,5 +1,6 @@
 //! Rules that look at the node alone and that placing pods does not change: cordon, name, taints, node affinity, images.
 
+use evenkeel_model::narrow::{f64_to_i64, usize_to_i64};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -65,7 +66,7 @@ impl Fixed {
             let unborne = |taint: &&Taint| {
                 taint.effect == Effect::PreferNoSchedule && !soft.iter().any(|t| t.bears(taint))
             };
-            node.taints.iter().filter(unborne).count() as i64
+            usize_to_i64(node.taints.iter().filter(unborne).count())
         });
         let preferences = || pod.node_preferences.iter().chain(&profile.added_preferences);
         let preferred = preferences()
@@ -171,10 +172,10 @@ fn images(cluster: &Cluster, pod: &Pod) -> Vec<i64> {
         let there = known.entry(*image).or_insert_with(|| holders(cluster, *image)).clone();
         let share = there.len() as f64 / nodes as f64;
         for (node, size) in there {
-            sums[node] += (size as f64 * share) as i64;
+            sums[node] += f64_to_i64(size as f64 * share);
         }
     }
-    let most = IMAGE_MOST * pod.images.len() as i64;
+    let most = IMAGE_MOST * usize_to_i64(pod.images.len());
     sums.into_iter()
         .map(|sum| 100 * (sum.clamp(IMAGE_LEAST, most) - IMAGE_LEAST) / (most - IMAGE_LEAST))
         .collect()

@@ -6,6 +6,7 @@ use crate::cluster::NodeIndex;
 use crate::cluster::resources::{CPU, MEMORY, ResourceIndex};
 use crate::profile::{FitStrategy, Profile, Version};
 use crate::state::State;
+use evenkeel_model::narrow::f64_to_i64;
 
 /// Weighted scores of the feasible nodes.
 #[derive(Debug, Clone, Default)]
@@ -63,7 +64,7 @@ pub(crate) fn least_allocated(requested: i64, allocatable: i64) -> i64 {
 fn share(part: i64, whole: i64) -> i64 {
     match part.checked_mul(100) {
         Some(product) => product / whole,
-        None => (i128::from(part) * 100 / i128::from(whole)) as i64,
+        None => i64::try_from(i128::from(part) * 100 / i128::from(whole)).unwrap_or(i64::MAX),
     }
 }
 
@@ -113,7 +114,7 @@ impl Cycle {
             return 0;
         }
         match profile.fit {
-            FitStrategy::RequestedToCapacityRatio(_) => (sum as f64 / weights as f64).round() as i64,
+            FitStrategy::RequestedToCapacityRatio(_) => f64_to_i64((sum as f64 / weights as f64).round()),
             _ => sum / weights,
         }
     }
@@ -149,7 +150,7 @@ impl Cycle {
                 profile.balanced_resources.iter().filter_map(|r| fraction(*r)).collect();
             deviation(&fractions)
         };
-        ((1.0 - deviation) * 100.0) as i64
+        f64_to_i64((1.0 - deviation) * 100.0)
     }
 }
 

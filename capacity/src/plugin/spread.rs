@@ -1,5 +1,6 @@
 //! Topology spread: hard constraints filter, soft ones score (`podtopologyspread`).
 
+use evenkeel_model::narrow::{f64_to_i64, usize_to_i64, usize_to_u32};
 use std::collections::HashMap;
 
 use super::local::{admits, unborne_taint};
@@ -134,7 +135,7 @@ impl Constraint {
             .iter()
             .map(|node| {
                 node.labels.get(rule.key).map_or(NO_DOMAIN, |value| {
-                    let next = names.len() as u32;
+                    let next = usize_to_u32(names.len());
                     *names.entry(value).or_insert(next)
                 })
             })
@@ -166,7 +167,7 @@ impl Constraint {
     pub(crate) fn least(&self) -> i64 {
         let mut counts =
             self.in_domain.iter().zip(&self.eligible).filter(|(_, eligible)| **eligible).map(|(n, _)| *n);
-        let domains = self.eligible.iter().filter(|eligible| **eligible).count() as i64;
+        let domains = usize_to_i64(self.eligible.iter().filter(|eligible| **eligible).count());
         if domains < self.rule.min_domains { 0 } else { counts.by_ref().min().unwrap_or(0) }
     }
 
@@ -289,7 +290,7 @@ impl SpreadRules {
                 };
                 sum += count as f64 * weight + (constraint.rule.max_skew - 1) as f64;
             }
-            sum.round() as i64
+            f64_to_i64(sum.round())
         };
         feasible.iter().map(|node| takes_part(*node).then(|| score(*node))).collect()
     }

@@ -1,6 +1,7 @@
 //! Volumes: disks in use, attachment limits, volumes reachable from a node, zones (`volumerestrictions`,
 //! `nodevolumelimits`, `volumebinding`, `volumezone`).
 
+use evenkeel_model::narrow::usize_to_i64;
 use std::collections::{HashMap, HashSet};
 
 use super::binding::{Making, Open, can_make, reachable, same_place};
@@ -253,7 +254,7 @@ impl VolumeRules {
     /// Attachments a driver has left on a node; `None` = no limit.
     fn free_attachments(&self, cluster: &Cluster, node: NodeIndex, driver: Symbol) -> Option<i64> {
         let limit = cluster.storage.limits.get(&(cluster.nodes[node].name, driver))?;
-        let shared = self.attached[node].iter().filter(|(known, _)| *known == driver).count() as i64;
+        let shared = usize_to_i64(self.attached[node].iter().filter(|(known, _)| *known == driver).count());
         let own = self.own_attached.get(&(node, driver)).copied().unwrap_or(0);
         Some(limit - shared - own)
     }

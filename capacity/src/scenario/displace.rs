@@ -1,5 +1,6 @@
 //! Nodes that go: which of their pods find another place, by priority, and which do not.
 
+use evenkeel_model::narrow::usize_to_i64;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -112,7 +113,7 @@ fn broken_budgets<'a>(cluster: &Cluster, pods: impl Iterator<Item = &'a Pod> + C
             cluster.word(pod.namespace) == meta.namespace_or_default()
                 && selector.matches(&pod.labels, &cluster.symbols)
         };
-        let disrupted = pods.clone().filter(counts).count() as i64;
+        let disrupted = usize_to_i64(pods.clone().filter(counts).count());
         let allowed = budget.status.disruptions_allowed;
         (disrupted > allowed).then(|| {
             format!(

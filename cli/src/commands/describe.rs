@@ -1,12 +1,14 @@
-//! `evenkeel describe`: one container of the agent, with every knob and its reason, or one decision with what came before it.
+//! `evenkeel describe`: one container of the agent, with every knob and its reason, or one decision with what came before it; and what a recommender
+//! that answers did to the pod, or why it left it alone.
 
 use clap::Args;
 use evenkeel_proto::v1::watch_decisions_response::Event as Watched;
 use evenkeel_proto::v1::{ListContainersRequest, WatchDecisionsRequest};
 use serde::Serialize;
 
-use crate::client::{self, Address};
+use crate::client::{self, Address, Peers};
 use crate::commands::status::Container;
+use crate::commands::updates::{self, Updates};
 use crate::failure::Failure;
 use crate::output::{Answer, Output};
 use crate::table::{Table, clean};
@@ -20,21 +22,26 @@ const KINDS: [&str; 7] = ["oom-kill", "relieve", "kill", "starved", "thrash", "e
 const SAMPLES: &str = "samples";
 
 /// Show the containers of one pod: class, cgroup, every knob with its value and reason, and the last decisions for want of
-/// memory or CPU; or one decision with the minute before it.
+/// memory or CPU; or one decision with the minute before it. Where a recommender answers: the last step of its updater about the pod, why it
+/// leaves it alone, and what the kubelet says went wrong.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   evenkeel describe web
   evenkeel describe shop/web app -o json
+  evenkeel describe --workload shop/deployment/web
   evenkeel describe --decision 4711")]
 pub(crate) struct DescribeArgs {
     /// The pod: NAME or NAMESPACE/NAME.
-    #[arg(required_unless_present = "decision")]
+    #[arg(required_unless_present_any = ["decision", "workload"])]
     pod: Option<String>,
     /// Only this container.
     container: Option<String>,
     /// The decision of this number (SEQ of `evenkeel events -o wide`).
     #[arg(long, value_name = "SEQ", conflicts_with = "pod", value_parser = clap::value_parser!(u64).range(1..))]
     decision: Option<u64>,
+    /// A workload of a cluster: what the updater of its recommender did last, and why it is left alone.
+    #[arg(long, value_name = "NAMESPACE/KIND/NAME", conflicts_with_all = ["pod", "decision"])]
+    workload: Option<String>,
 }
 
 /// A container and what was decided about it.
@@ -45,10 +52,22 @@ struct Described {
     decisions: Vec<Event>,
 }
 
-pub(crate) async fn run(args: &DescribeArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+/// The same, with what a recommender tells of the pod.
+#[derive(Serialize)]
+struct Told<'a> {
+    #[serde(flatten)]
+    described: &'a Described,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    updates: Option<&'a Updates>,
+}
+
+pub(crate) async fn run(args: &DescribeArgs, peers: &Peers<'_>, output: &Output) -> Result<Answer, Failure> {
+    if let Some(workload) = &args.workload {
+        return one_workload(workload, peers.recommender, output).await;
+    }
     match (&args.pod, args.decision) {
-        (_, Some(seq)) => one_decision(seq, address, output).await,
-        (Some(pod), None) => one_pod(pod, args.container.as_deref(), address, output).await,
+        (_, Some(seq)) => one_decision(seq, peers.agent, output).await,
+        (Some(pod), None) => one_pod(pod, args.container.as_deref(), peers, output).await,
         (None, None) => {
             Err(Failure::usage("nothing to describe", "the command line", "no pod is named", "name one"))
         }
@@ -67,12 +86,41 @@ pub(crate) async fn told(pod: &str, container: &str, address: &Address) -> Resul
 async fn one_pod(
     pod: &str,
     container: Option<&str>,
-    address: &Address,
+    peers: &Peers<'_>,
     output: &Output,
 ) -> Result<Answer, Failure> {
-    let described = described(pod, container, address).await?;
-    let text = || described.iter().map(|d| d.text(output.has_colour())).collect::<Vec<_>>().join("\n");
-    output.answer_text(&described, text)?;
+    let described = described(pod, container, peers.agent).await?;
+    let updates = of_pod(pod, peers.recommender).await;
+    let told: Vec<Told<'_>> =
+        described.iter().map(|described| Told { described, updates: updates.as_ref() }).collect();
+    let text = || {
+        let mut parts: Vec<String> = described.iter().map(|d| d.text(output.has_colour())).collect();
+        parts.extend(updates.as_ref().map(|told| updates::table(told).render(output.has_colour())));
+        parts.join("\n")
+    };
+    output.answer_text(&told, text)?;
+    Ok(Answer::Yes)
+}
+
+/// What a recommender tells of a pod, where one answers and has something to tell: most agents are asked where there is none.
+async fn of_pod(pod: &str, address: &Address) -> Option<Updates> {
+    let (namespace, name) = pod.split_once('/').unwrap_or(("", pod));
+    let told = Updates::of(namespace, name, address).await.ok()?;
+    let told = told.last(|of, _, pod| (namespace.is_empty() || namespace == of) && pod == name);
+    (!told.is_empty()).then_some(told)
+}
+
+async fn one_workload(workload: &str, address: &Address, output: &Output) -> Result<Answer, Failure> {
+    let Some((namespace, name)) = workload.split_once('/').filter(|(_, name)| name.contains('/')) else {
+        let remedy = "write it as shop/deployment/web";
+        return Err(Failure::usage("nothing to describe", workload, "it is no workload's name", remedy));
+    };
+    let told = Updates::of(namespace, "", address).await?;
+    let told = told.last(|of, workload, _| of == namespace && workload == name);
+    output.answer_text(&told, || match told.is_empty() {
+        true => format!("{workload}: no step was taken, and nothing is left alone\n"),
+        false => updates::table(&told).render(output.has_colour()),
+    })?;
     Ok(Answer::Yes)
 }
 

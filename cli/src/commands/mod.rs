@@ -69,10 +69,10 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         .with_kube_auth(global.kube_auth.clone());
     let peers = Peers { agent: &agent, recommender: &recommender };
     let answer = match cli.command {
-        Command::Status(args) => block_on(status::run(&args, &agent, &output)),
+        Command::Status(args) => block_on(status::run(&args, &peers, &output)),
         Command::Top(args) => block_on(top::run(&args, &peers, &output)),
         Command::Events(args) => block_on(events::run(&args, &peers, &output)),
-        Command::Describe(args) => block_on(describe::run(&args, &agent, &output)),
+        Command::Describe(args) => block_on(describe::run(&args, &peers, &output)),
         Command::Replay(args) => block_on(replay::run(&args, &agent, &output)),
         Command::Capacity(args) => capacity::run(&args, &recommender, &output),
         Command::Snapshot(args) => snapshot::run(&args, &recommender, &output),

@@ -718,7 +718,7 @@ impl RecommenderService for Recommender {
         Ok(Response::new(ListEventsResponse { events: vec![event] }))
     }
 
-    async fn list_updates(&self, _: Request<ListUpdatesRequest>) -> Answer<ListUpdatesResponse> {
+    async fn list_updates(&self, r: Request<ListUpdatesRequest>) -> Answer<ListUpdatesResponse> {
         let step = PodUpdate {
             time_usec: 1_795_225_427_000_000,
             namespace: "shop".into(),
@@ -740,7 +740,23 @@ impl RecommenderService for Recommender {
             ..PodLeftAlone::default()
         };
         let steps = vec![step];
-        Ok(Response::new(ListUpdatesResponse { mode: "on".into(), passes: 9, steps, left_alone: vec![left] }))
+        let failure = PodFailure {
+            namespace: "shop".into(),
+            workload: "deployment/web".into(),
+            pod: "web-a-x".into(),
+            node: "n1".into(),
+            container: "main".into(),
+            reason: "OOMKilled".into(),
+            time: "2026-11-21T00:30:00Z".into(),
+            ..PodFailure::default()
+        };
+        let case = UpdateCase { text: include_str!("choice.json").into(), ..UpdateCase::default() };
+        let (left_alone, failures) = (vec![left], vec![failure]);
+        let told = match r.into_inner().cases {
+            true => ListUpdatesResponse { cases: vec![case], ..ListUpdatesResponse::default() },
+            false => ListUpdatesResponse { steps, left_alone, failures, ..ListUpdatesResponse::default() },
+        };
+        Ok(Response::new(ListUpdatesResponse { mode: "on".into(), passes: 9, ..told }))
     }
 
     async fn set_panic(&self, r: Request<SetPanicRequest>) -> Answer<SetPanicResponse> {

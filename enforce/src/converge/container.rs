@@ -7,22 +7,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_host::error::HostError;
-use evenkeel_host::knob::Knob;
+use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::{CgroupRef, Outcome};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
-use evenkeel_model::units::OomScoreAdj;
-use evenkeel_qos::plan::Wish;
+use evenkeel_model::units::{Bytes, Limit, OomScoreAdj};
+use evenkeel_model::workload::Workload;
+use evenkeel_qos::desired::{ContainerInputs, Protection};
+use evenkeel_qos::fair::Allotment;
+use evenkeel_qos::plan::{ContainerPlan, Wish};
 use evenkeel_qos::why::Why;
 
 use super::board::{LET_ONE_OWN, Trouble};
 use super::env::{Env, ticks_per_second};
-use super::fair::Part;
 use super::knob::{self, KnobLoop};
 use super::knobs::{Done, Knobs};
 use super::members::Target;
 use super::pass::KNOB;
 use super::score::{ScoreLoop, Turn, Verdict};
+use super::wishes::Wanted;
 use crate::decisions::{Draft, now_usec, result_of};
 use crate::shared::{Tracked, micros};
 
@@ -152,10 +155,12 @@ pub(super) struct Container {
     pub(super) whole: bool,
     /// The survey its knobs were last judged by; 0 = not since one was written.
     pub(super) judged: u64,
-    /// Its score where that follows its use.
-    pub(super) dynamic: Option<Wish<OomScoreAdj>>,
-    /// Its part of the CPU where that does not follow from its request alone.
-    pub(super) part: Option<Part>,
+    /// Its cgroup has `cpu.idle`.
+    pub(super) can_idle: bool,
+    /// Its score by use and priority, where those are looked at.
+    pub(super) score_by_use: Option<Wish<OomScoreAdj>>,
+    /// Its fair part of the CPU, in the fair mode.
+    pub(super) part: Option<Box<Allotment>>,
     /// What status shows of it is out of date.
     pub(super) stale: bool,
 }
@@ -430,15 +435,21 @@ impl Container {
             .result(result)
     }
 
-    /// Takes another score than its rules give. True when processes may have to be written.
-    pub(super) fn take_score(&mut self, wish: Wish<OomScoreAdj>) -> bool {
-        self.dynamic = Some(wish);
-        self.keep_score()
+    /// Takes what is desired of it now, where the knobs are the same ones as before. True when something may have to be
+    /// written.
+    pub(super) fn take(&mut self, desired: &ContainerPlan, settings: &[Wanted<'_>]) -> bool {
+        let mut changed = desired.wishes.oom_score_adj.as_ref().is_some_and(|wish| self.take_score(wish));
+        for knob in &mut self.knobs.all {
+            if let Some(wanted) = settings.iter().find(|wanted| wanted.setting.knob() == knob.knob()) {
+                changed |= knob.rewish(wanted.setting, wanted.why);
+            }
+        }
+        self.stale |= changed;
+        changed
     }
 
-    /// Puts its score by use and priority in the place of what follows from its request.
-    pub(super) fn keep_score(&mut self) -> bool {
-        let (Some(wish), Some(scores)) = (&self.dynamic, self.scores.as_mut()) else { return false };
+    fn take_score(&mut self, wish: &Wish<OomScoreAdj>) -> bool {
+        let Some(scores) = self.scores.as_mut() else { return false };
         let target = Target { score: wish.value, ..scores.looper.target() };
         scores.reason = wish.reason.clone();
         if target == scores.looper.target() {
@@ -450,32 +461,39 @@ impl Container {
             scores.retry();
         }
         self.generation += 1;
-        self.stale = true;
         true
+    }
+
+    /// What is known of it, for the desired state.
+    pub(super) fn inputs(&self) -> ContainerInputs<'_> {
+        self.inputs_with(&self.tracked.workload)
+    }
+
+    /// The same with another wish of its source.
+    pub(super) fn inputs_with<'a>(&'a self, workload: &'a Workload) -> ContainerInputs<'a> {
+        ContainerInputs {
+            workload,
+            path: &self.tracked.cgroup,
+            can_idle: self.can_idle,
+            part: self.part.as_deref(),
+            score: self.score_by_use.as_ref(),
+            held: self.held(),
+        }
+    }
+
+    /// Protection it holds, as far as that was looked at.
+    pub(super) fn held(&self) -> Protection {
+        let held = |knob: Knob| match self.knobs.all.iter().find(|k| k.knob() == knob).and_then(|k| k.actual)
+        {
+            Some(Setting::MemoryMin(Limit::Value(v)) | Setting::MemoryLow(Limit::Value(v))) => v,
+            _ => Bytes::ZERO,
+        };
+        Protection { min: held(Knob::MemoryMin), low: held(Knob::MemoryLow) }
     }
 
     /// Whether its weight is ours.
     pub(super) fn has_weight(&self) -> bool {
         self.knobs.all.iter().any(|knob| matches!(knob.knob(), Knob::CpuWeight | Knob::CpuShares))
-    }
-
-    /// Takes another part of the CPU. True when a knob is to be written.
-    pub(super) fn take_part(&mut self, part: Part) -> bool {
-        self.part = Some(part);
-        self.keep_part()
-    }
-
-    /// Puts its part of the CPU in the place of what follows from its request.
-    pub(super) fn keep_part(&mut self) -> bool {
-        let Some(part) = &self.part else { return false };
-        let mut changed = false;
-        for knob in &mut self.knobs.all {
-            if let Some((value, reason)) = part.of(knob.wanted) {
-                changed |= knob.rewish(value, reason);
-            }
-        }
-        self.stale |= changed;
-        changed
     }
 
     /// Puts back what knobs held that are no longer wished.

@@ -1,7 +1,7 @@
 //! Dynamic scores: within the Burstable band they follow use and priority.
 //!
-//! Owned here: feeding the rule with fresh samples, at a pace that bounds what is written, and handing its scores to
-//! containers. Not owned: the rule ([`evenkeel_qos::dynamic`]), bringing processes to a score ([`super::score`]).
+//! Owned here: feeding the rule with fresh samples, at a pace that bounds what is written, and giving its scores as
+//! inputs to the desired state of containers. Not owned: the rule ([`evenkeel_qos::dynamic`]), bringing processes to a score ([`super::score`]).
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use evenkeel_qos::dynamic::{Candidate, Dynamic, DynamicRule};
 use evenkeel_qos::rules::{RuleSet, defaulted};
 
 use super::container::Container;
-use super::table::Table;
+use super::table::{Input, Rules, Table};
 use super::wake::Key;
 use crate::shared::lock;
 use crate::usage::Usage;
@@ -47,6 +47,7 @@ impl DynamicScores {
     pub(super) fn turn(
         &mut self,
         table: &mut Table,
+        rules: &Rules,
         capacity: Bytes,
         now_usec: u64,
         now: Instant,
@@ -68,7 +69,7 @@ impl DynamicScores {
         let give = |id: String| {
             let key = *keys.get(&id)?;
             let wish = self.rule.wish(&id)?.clone();
-            table.get_mut(key)?.take_score(wish).then_some(key)
+            table.give(rules, key, Input::Score(wish)).then_some(key)
         };
         changed.into_iter().filter_map(give).collect()
     }

@@ -12,7 +12,7 @@ use evenkeel_model::node::NodeFacts;
 use evenkeel_model::units::{Bytes, CpuShares, CpuWeight, Limit, MilliCpu, OomScoreAdj};
 use evenkeel_model::workload::{ContainerResources, Requested, ScorePolicy, Workload};
 use evenkeel_qos::config::PlanConfig;
-use evenkeel_qos::cpu::WeightConversion;
+use evenkeel_qos::fair::Allotment;
 use evenkeel_qos::rules::RuleSet;
 
 use super::board::{Board, ContainerView, KnobView};
@@ -22,7 +22,7 @@ use super::dynamic::DynamicScores;
 use super::effect::Survey;
 use super::env::Env;
 use super::fair::FairMode;
-use super::own::{Homes, Owned, Wishes};
+use super::own::{Homes, Options, Owned};
 use super::table::{Rules, Table};
 use crate::converge::rules::Switches;
 use crate::converge::rules::{Converge, FreezeWhen};
@@ -60,6 +60,8 @@ pub(super) struct Rig {
     board: Board,
     pub(super) stats: Stats,
     pub(super) holds: Holds,
+    /// Fair parts of cgroups between owned roots and containers.
+    pub(super) parts: BTreeMap<String, Allotment>,
 }
 
 impl Rig {
@@ -111,6 +113,7 @@ impl Rig {
             board: Board::default(),
             stats: Stats::default(),
             holds: Holds::new(transients),
+            parts: BTreeMap::new(),
         }
     }
 
@@ -139,8 +142,8 @@ impl Rig {
         self.turn();
     }
 
-    fn turn(&mut self) {
-        self.inner(&BTreeMap::new());
+    pub(super) fn turn(&mut self) {
+        self.inner();
         let mut writer = self.kernel.clone();
         let mut env = Env {
             reader: &self.kernel,
@@ -158,7 +161,7 @@ impl Rig {
         }
     }
 
-    fn inner(&mut self, parts: &BTreeMap<String, (Setting, Setting, evenkeel_qos::why::Why)>) {
+    fn inner(&mut self) {
         let mut writer = self.kernel.clone();
         let mut env = Env {
             reader: &self.kernel,
@@ -168,15 +171,10 @@ impl Rig {
             config: &self.config,
             holds: None,
         };
-        let wishes = Wishes {
-            on: &ON,
-            conversion: WeightConversion::Quadratic,
-            cpu: self.rules.facts.cpu_milli,
-            cores: false,
-            cpu_parts: parts,
-        };
+        let wanted = self.table.inner(&self.rules, &self.parts);
+        let options = Options { on: &ON, cores: false };
         self.owned.changed(Instant::now());
-        self.owned.turn(&mut env, &wishes, self.table.iter(), &Counters(&self.stats), Instant::now());
+        self.owned.turn(&mut env, options, wanted, &Counters(&self.stats), Instant::now());
     }
 
     /// Reads the families around containers again.
@@ -527,7 +525,7 @@ fn fair_weights_follow_who_is_active() {
             second += 1;
             tick(&usage, second, milli);
             let now = start + Duration::from_secs(second);
-            let changed = fair.turn(&mut rig.table, cpu, second * 1_000_000 + 1, now).keys.len();
+            let changed = fair.turn(&mut rig.table, &rig.rules, cpu, second * 1_000_000 + 1, now).keys.len();
             rig.turn();
             changed
         };
@@ -614,7 +612,7 @@ fn dynamic_scores_follow_use_and_priority_and_survive_a_new_manifest() {
         crate::shared::lock(&usage).working_sets(&mib.map(|mib| mib * MIB));
         let later = now + Duration::from_secs(second * 10);
         let memory = rig.rules.facts.memory_bytes;
-        let changed = dynamic.turn(&mut rig.table, memory, second * 1_000_000 + 1, later).len();
+        let changed = dynamic.turn(&mut rig.table, &rig.rules, memory, second * 1_000_000 + 1, later).len();
         rig.turn();
         changed
     };

@@ -1,23 +1,19 @@
 //! Fair excess: weights follow who is active.
 //!
-//! Owned here: feeding the rule with the latest samples once a second, and handing its weights to containers and to the
-//! cgroups between. Not owned: the rule ([`evenkeel_qos::fair`]), writing ([`super::knob`]).
+//! Owned here: feeding the rule with the latest samples once a second, and giving the parts as inputs to the desired state of
+//! containers and of the cgroups between. Not owned: the rule ([`evenkeel_qos::fair`]), writing ([`super::knob`]).
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evenkeel_host::knob::Setting;
 use evenkeel_model::sample::Field;
 use evenkeel_model::units::MilliCpu;
-use evenkeel_model::workload::{Requested, Workload};
 use evenkeel_qos::fair::{Allotment, Fair, Hysteresis, Layout, Member, MicroCpu, Shared};
 use evenkeel_qos::own::below;
-use evenkeel_qos::rules::defaulted;
-use evenkeel_qos::why::Why;
+use evenkeel_qos::rules::cpu_request_of;
 
 use super::container::Container;
-use super::table::Table;
+use super::table::{Input, Rules, Table};
 use super::wake::Key;
 use crate::converge::rules::CpuRules;
 use crate::shared::{lock, micros};
@@ -27,13 +23,6 @@ use crate::usage::Usage;
 const EVERY: Duration = Duration::from_secs(1);
 /// Samples older than this justify no new weight.
 const FRESH_USEC: u64 = 3_000_000;
-
-/// A container's part of the CPU in each version's terms.
-#[derive(Debug, Clone)]
-pub(super) struct Part {
-    weight: (Setting, Arc<Why>),
-    shares: (Setting, Arc<Why>),
-}
 
 /// One level or two of competitors.
 struct Arena {
@@ -52,7 +41,7 @@ pub(super) struct FairMode {
     /// Counters of each container then, by slot.
     counters: HashMap<u32, Counters>,
     /// Parts of cgroups between an owned root and its containers.
-    pub(super) inner: BTreeMap<String, (Setting, Setting, Why)>,
+    pub(super) inner: BTreeMap<String, Allotment>,
 }
 
 /// Of one container at one tick.
@@ -114,6 +103,7 @@ impl FairMode {
     pub(super) fn turn(
         &mut self,
         table: &mut Table,
+        rules: &Rules,
         capacity: MilliCpu,
         now_usec: u64,
         now: Instant,
@@ -128,7 +118,7 @@ impl FairMode {
             let members = self.members(at, table, &used);
             let Some(arena) = self.arenas.get_mut(at) else { break };
             let Some(shared) = arena.fair.observe(now_usec, capacity, &members) else { continue };
-            self.hand_out(&shared, table, &mut changed);
+            self.hand_out(&shared, table, rules, &mut changed);
         }
         changed
     }
@@ -171,7 +161,7 @@ impl FairMode {
                 Some(_) => in_root(arena),
                 None => !self.arenas.iter().any(in_root),
             };
-            let request = request_of(&container.tracked.workload);
+            let request = cpu_request_of(&container.tracked.workload.requested);
             if !belongs || container.unmanaged.is_some() || !container.has_weight() {
                 return None;
             }
@@ -187,34 +177,29 @@ impl FairMode {
         table.entries().filter_map(member).collect()
     }
 
-    fn hand_out(&mut self, shared: &Shared<Key, String>, table: &mut Table, changed: &mut Changed) {
+    fn hand_out(
+        &mut self,
+        shared: &Shared<Key, String>,
+        table: &mut Table,
+        rules: &Rules,
+        changed: &mut Changed,
+    ) {
         for (key, allotment) in &shared.members {
-            let Some(container) = table.get_mut(*key) else { continue };
+            let Some(container) = table.get(*key) else { continue };
             // Directly below an owned root a container is its own parent: there it competes with the others.
             let at = shared.parents.get(&*container.tracked.cgroup).unwrap_or(allotment);
-            if container.take_part(part(at)) {
+            if table.give(rules, *key, Input::Part(*at)) {
                 changed.keys.push(*key);
             }
         }
         for (path, allotment) in &shared.parents {
-            let Part { weight, shares } = part(allotment);
-            let value = (weight.0, shares.0, (*weight.1).clone());
-            let before = self.inner.insert(path.clone(), value);
-            changed.inner |= before.is_none_or(|before| (before.0, before.1) != (weight.0, shares.0));
+            let before = self.inner.insert(path.clone(), *allotment);
+            let same =
+                |before: Allotment| (before.weight, before.shares) == (allotment.weight, allotment.shares);
+            changed.inner |= !before.is_some_and(same);
         }
         if !shared.parents.is_empty() {
             self.inner.retain(|path, _| shared.parents.contains_key(path) || !is_of(shared, path));
-        }
-    }
-}
-
-impl Part {
-    /// The value and reason for whichever of the two knobs this is.
-    pub(super) fn of(&self, wanted: Setting) -> Option<(Setting, Arc<Why>)> {
-        match wanted {
-            Setting::CpuWeight(_) => Some(self.weight.clone()),
-            Setting::CpuShares(_) => Some(self.shares.clone()),
-            _ => None,
         }
     }
 }
@@ -226,14 +211,6 @@ fn is_of(shared: &Shared<Key, String>, path: &str) -> bool {
     shared.parents.keys().any(|parent| above(parent) == of)
 }
 
-fn part(allotment: &Allotment) -> Part {
-    let (weight, shares) = (allotment.weight_wish(), allotment.shares_wish());
-    Part {
-        weight: (Setting::CpuWeight(weight.value), Arc::new(weight.reason)),
-        shares: (Setting::CpuShares(shares.value), Arc::new(shares.reason)),
-    }
-}
-
 /// Whose child a container competes as: in an owned subtree the cgroup right below its root, else its own parent.
 fn parent_in(root: Option<&str>, path: &str) -> String {
     let Some(root) = root else {
@@ -242,13 +219,4 @@ fn parent_in(root: Option<&str>, path: &str) -> String {
     let rest = path.get(root.len() + 1..).unwrap_or_default();
     let first = rest.split('/').next().unwrap_or_default();
     format!("{root}/{first}")
-}
-
-/// The CPU request a container's weight follows from; `None` where nothing is known.
-pub(super) fn request_of(workload: &Workload) -> Option<MilliCpu> {
-    match workload.requested {
-        Requested::Stated(resources) => Some(defaulted(resources).cpu_request.unwrap_or(MilliCpu::ZERO)),
-        Requested::Estimated(estimate) => estimate.resources.cpu_request,
-        Requested::Unknown => None,
-    }
 }

@@ -14,7 +14,7 @@ use evenkeel_model::workload::SourceKind;
 use super::board::WakeView;
 use super::container::{Container, Counters, State};
 use super::env::{Env, ticks_since_boot};
-use super::own::Wishes;
+use super::own::Options;
 use super::{Converger, LONGEST_SLEEP, roster};
 use crate::decisions::now_usec;
 use crate::shared::SourceUpdate;
@@ -52,7 +52,7 @@ impl Converger {
     pub(super) fn fair(&mut self, now: Instant) {
         let Some(fair) = self.fair.as_mut() else { return };
         let cpu = self.parts.context.facts.cpu_milli;
-        let changed = fair.turn(&mut self.table, cpu, now_usec(), now);
+        let changed = fair.turn(&mut self.table, &self.rules, cpu, now_usec(), now);
         if changed.inner {
             self.owned.changed(now);
         }
@@ -65,7 +65,7 @@ impl Converger {
     pub(super) fn rank(&mut self, now: Instant) {
         let Some(dynamic) = self.dynamic.as_mut() else { return };
         let memory = self.parts.context.facts.memory_bytes;
-        for key in dynamic.turn(&mut self.table, memory, now_usec(), now) {
+        for key in dynamic.turn(&mut self.table, &self.rules, memory, now_usec(), now) {
             self.schedule(key, now);
         }
     }
@@ -84,14 +84,10 @@ impl Converger {
             config: &self.live.converge,
             holds: self.parts.holds.as_deref(),
         };
-        let wishes = Wishes {
-            on: &context.config.knobs,
-            conversion: self.rules.plan.cpu_weight,
-            cpu: context.facts.cpu_milli,
-            cores: self.cores.is_some(),
-            cpu_parts: self.fair.as_ref().map_or(&none, |fair| &fair.inner),
-        };
-        let drafts = self.owned.turn(&mut env, &wishes, self.table.iter(), &Counters(&context.stats), now);
+        let parts = self.fair.as_ref().map_or(&none, |fair| &fair.inner);
+        let wanted = self.table.inner(&self.rules, parts);
+        let options = Options { on: &context.config.knobs, cores: self.cores.is_some() };
+        let drafts = self.owned.turn(&mut env, options, wanted, &Counters(&context.stats), now);
         for draft in drafts {
             self.parts.decisions.record(draft, &self.parts.context.stats);
         }

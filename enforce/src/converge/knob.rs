@@ -13,6 +13,7 @@ use evenkeel_host::write::{CgroupRef, Outcome, Target, Write};
 use evenkeel_model::units::{Bytes, Limit};
 use evenkeel_qos::why::Why;
 
+use super::diff::Seen;
 use super::effect::Ineffective;
 use super::env::Env;
 use crate::decisions::now_usec;
@@ -55,8 +56,8 @@ pub(super) struct Event {
 pub(super) enum Look {
     /// Nothing is to be written; perhaps something is to be told.
     Settled(Option<Event>),
-    /// It is to be written.
-    Differs,
+    /// It is to be written: it holds this, or cannot be read.
+    Differs(Option<Setting>),
 }
 
 /// Rewrites by somebody else.
@@ -126,8 +127,10 @@ impl KnobLoop {
     }
 
     /// Wishes another value of the same knob: a rewrite by ourselves. True when it is another one.
-    pub(super) fn rewish(&mut self, wanted: Setting, reason: Arc<Why>) -> bool {
-        self.reason = reason;
+    pub(super) fn rewish(&mut self, wanted: Setting, reason: &Why) -> bool {
+        if *self.reason != *reason {
+            self.reason = Arc::new(reason.clone());
+        }
         if self.wanted == wanted {
             return false;
         }
@@ -158,12 +161,28 @@ impl KnobLoop {
         matches!(self.state, State::Right | State::Contended)
     }
 
+    /// The write that brings it to what it should hold.
+    fn wish(&self) -> Write {
+        Write { target: (*self.target).clone(), setting: self.wanted }
+    }
+
+    /// What is known of it without a look: it is left as it is.
+    pub(super) fn settled(&self) -> Seen {
+        Seen {
+            target: Arc::clone(&self.target),
+            desired: self.wanted,
+            accepted: self.kept.unwrap_or(self.wanted),
+            observed: self.actual,
+            is_ours: false,
+        }
+    }
+
     /// Looks and, where that is needed and ours to do, writes. An event is given when something was written or the
     /// state changed; the outcome only when a write was tried.
     pub(super) fn turn(&mut self, env: &mut Env<'_>) -> (Option<Event>, Option<Outcome>) {
         match self.look(env) {
             Look::Settled(event) => (event, None),
-            Look::Differs => self.write(env),
+            Look::Differs(_) => self.write(env, &self.wish()),
         }
     }
 
@@ -197,7 +216,7 @@ impl KnobLoop {
             {
                 Look::Settled(None)
             }
-            _ => Look::Differs,
+            _ => Look::Differs(found.ok()),
         }
     }
 
@@ -218,7 +237,7 @@ impl KnobLoop {
     }
 
     /// Notes the original and writes.
-    pub(super) fn write(&mut self, env: &mut Env<'_>) -> (Option<Event>, Option<Outcome>) {
+    pub(super) fn write(&mut self, env: &mut Env<'_>, write: &Write) -> (Option<Event>, Option<Outcome>) {
         let before = self.state.clone();
         if let Some(why) = self.would_kill(env) {
             let remedy =
@@ -232,7 +251,7 @@ impl KnobLoop {
             env.journal.note(&self.target, old, self.wanted, None);
             env.journal.flush();
         }
-        let outcome = env.writer.apply(&Write { target: (*self.target).clone(), setting: self.wanted });
+        let outcome = env.writer.apply(write);
         self.take_in(&outcome);
         let told = before != self.state || matches!(outcome, Outcome::Written { .. });
         let event = told.then(|| Event { old: outcome.old().or(self.actual), state: self.state.clone() });

@@ -1,14 +1,14 @@
-//! All knobs of one container at one turn: which are looked at, and in which order they are written.
+//! All knobs of one container at one turn: which are looked at and written.
 //!
-//! Owned here: the order the kernel accepts, spreading reads over audits, putting originals back where a wish is no
-//! more. Not owned: one knob ([`super::knob`]).
+//! Owned here: spreading reads over audits, putting originals back where a wish is no more. Not owned: the order of
+//! writes ([`super::diff`]), one knob ([`super::knob`]).
 
 use std::sync::Arc;
 
 use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_host::write::{Outcome, Target};
-use evenkeel_model::units::Limit;
 
+use super::diff::{Seen, diff, rank};
 use super::env::Env;
 use super::knob::{Event, KnobLoop, Look};
 use crate::restore::{Back, put_back};
@@ -61,20 +61,20 @@ impl Knobs {
     /// Looks at everything that is not settled, and at all (`whole`) or some of what is; writes what differs.
     pub(super) fn turn(&mut self, env: &mut Env<'_>, whole: bool) -> Vec<Done> {
         let mut done = Vec::new();
-        let mut differing = Vec::new();
-        let due = self.due(whole);
-        for index in due {
-            let Some(knob) = self.all.get_mut(index) else { continue };
+        let mut seen: Vec<Seen> = self.all.iter().map(KnobLoop::settled).collect();
+        for index in self.due(whole) {
+            let Some((knob, seen)) = self.all.get_mut(index).zip(seen.get_mut(index)) else { continue };
             match knob.look(env) {
                 Look::Settled(None) => {}
                 Look::Settled(event) => done.push(Done { index, event, outcome: None }),
-                Look::Differs => differing.push(index),
+                Look::Differs(observed) => *seen = Seen { observed, is_ours: true, ..knob.settled() },
             }
         }
-        order(&self.all, &mut differing);
-        for index in differing {
+        for write in diff(&seen) {
+            let is_of = |knob: &KnobLoop| *knob.target == write.target && knob.knob() == write.knob();
+            let Some(index) = self.all.iter().position(is_of) else { continue };
             if let Some(knob) = self.all.get_mut(index) {
-                let (event, outcome) = knob.write(env);
+                let (event, outcome) = knob.write(env, &write);
                 done.push(Done { index, event, outcome });
             }
         }
@@ -124,93 +124,5 @@ impl Knobs {
         }
         self.withdrawn = left;
         told
-    }
-}
-
-/// Sorts knobs that differ into the order in which the kernel takes them.
-fn order(all: &[KnobLoop], differing: &mut [usize]) {
-    let find = |knob: Knob| all.iter().find(|k| k.knob() == knob);
-    let quota = find(Knob::CpuCfsQuota).map(|k| (k.actual, k.wanted));
-    let period = find(Knob::CpuCfsPeriod).map(|k| (k.actual, k.wanted));
-    let first = quota_first(quota, period);
-    differing.sort_by_key(|&index| all.get(index).map_or(u8::MAX, |k| rank(k.actual, k.wanted, first)));
-}
-
-/// Whether on v1 the quota is written before the period. The kernel checks each write by itself against ancestors and
-/// children (`__cfs_schedulable`, kernel/sched/core.c), so that the value in between must not allow more than the
-/// larger of the two.
-fn quota_first(
-    quota: Option<(Option<Setting>, Setting)>,
-    period: Option<(Option<Setting>, Setting)>,
-) -> bool {
-    let (Some((quota_now, quota)), Some((period_now, period))) = (quota, period) else { return true };
-    if let Some(Setting::CpuCfsQuota(Limit::Max)) = quota_now {
-        return false;
-    }
-    if let Setting::CpuCfsQuota(Limit::Max) = quota {
-        return true;
-    }
-    let (Some(Setting::CpuCfsPeriod(now)), Setting::CpuCfsPeriod(wanted)) = (period_now, period) else {
-        return true;
-    };
-    wanted <= now
-}
-
-/// Place in the order of writes to one cgroup.
-pub(crate) fn rank(now: Option<Setting>, wanted: Setting, quota_first: bool) -> u8 {
-    let shrinks = |was: Option<u64>, will: u64| was.is_none_or(|was| will < was);
-    match wanted {
-        // An idle cgroup takes no weight.
-        Setting::CpuIdle(on) => {
-            if on {
-                9
-            } else {
-                0
-            }
-        }
-        // A burst is never above the quota (sched-bwc.rst): down before it, up after it.
-        Setting::CpuMaxBurst(burst) | Setting::CpuCfsBurst(burst) => {
-            let was = match now {
-                Some(Setting::CpuMaxBurst(was) | Setting::CpuCfsBurst(was)) => Some(was.get()),
-                _ => None,
-            };
-            if shrinks(was, burst.get()) { 1 } else { 4 }
-        }
-        Setting::CpuCfsQuota(_) => {
-            if quota_first {
-                2
-            } else {
-                3
-            }
-        }
-        Setting::CpuCfsPeriod(_) => {
-            if quota_first {
-                3
-            } else {
-                2
-            }
-        }
-        Setting::CpuMax { .. } => 2,
-        // Memory with swap is never below memory alone (memcg v1, memory.rst): up before it, down after it.
-        Setting::MemorySwLimit(limit) => {
-            let was = match now {
-                Some(Setting::MemorySwLimit(Limit::Value(was))) => Some(was.get()),
-                _ => None,
-            };
-            match limit {
-                Limit::Value(will) if shrinks(was, will.get()) => 7,
-                Limit::Value(_) | Limit::Max => 5,
-            }
-        }
-        Setting::MemoryLimit(_) => 6,
-        // Controllers are taken away when nothing needs them any more.
-        Setting::SubtreeControl { on, .. } => {
-            if on {
-                0
-            } else {
-                10
-            }
-        }
-        _ => 5,
     }
 }

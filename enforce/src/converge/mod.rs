@@ -10,6 +10,9 @@ pub mod board;
 mod container;
 mod cores;
 mod desired;
+#[cfg(test)]
+mod desired_tests;
+mod diff;
 mod dynamic;
 mod effect;
 #[cfg(test)]
@@ -59,11 +62,11 @@ use audit::Audit;
 use board::Board;
 pub use container::State;
 use cores::Cores;
+pub(crate) use diff::rank;
 use dynamic::DynamicScores;
 use effect::Survey;
 use fair::FairMode;
 pub(crate) use knob::limit_would_kill;
-pub(crate) use knobs::rank;
 pub(crate) use overlay::kept::forget as forget_requests;
 use own::{Homes, Owned};
 pub use table::source_name;

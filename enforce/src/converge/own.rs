@@ -2,7 +2,7 @@
 //!
 //! Owned here: which inner cgroups there are, the order in which they are written (controllers are given on from the
 //! top; protections grow from the top and shrink from the bottom), and refusing subtrees that are somebody else's. Not
-//! owned: the sums ([`evenkeel_qos::own`]), one knob ([`super::knob`]).
+//! owned: what they should hold ([`evenkeel_qos::desired`]), one knob ([`super::knob`]).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,15 +12,14 @@ use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::{CgroupRef, Outcome, Target};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
-use evenkeel_model::units::{Bytes, Limit, MilliCpu};
-use evenkeel_qos::cpu::WeightConversion;
-use evenkeel_qos::own::{self, Current, Inner, Leaf, Rule, Value};
+use evenkeel_model::units::Limit;
+use evenkeel_qos::own::{self, Current, Inner, Value};
+use evenkeel_qos::plan::Wish;
 use evenkeel_qos::why::Why;
 
 use super::board::{LET_ONE_OWN, NodeKnob};
-use super::container::{Container, Counters};
+use super::container::Counters;
 use super::env::Env;
-use super::fair::request_of;
 use super::knob::{Event, KnobLoop, State};
 use super::knobs::Knobs;
 use crate::converge::rules::Switches;
@@ -55,18 +54,13 @@ pub(super) struct Homes {
     pub(super) memory: Option<Hierarchy>,
 }
 
-/// What is wished of inner cgroups besides sums.
-pub(super) struct Wishes<'a> {
-    /// Which knobs are written.
+/// Which knobs of inner cgroups are written.
+#[derive(Clone, Copy)]
+pub(super) struct Options<'a> {
+    /// The switches.
     pub(super) on: &'a Switches,
-    /// How requests become weights.
-    pub(super) conversion: WeightConversion,
-    /// What the machine has.
-    pub(super) cpu: MilliCpu,
     /// Containers may be given processors of their own.
     pub(super) cores: bool,
-    /// Weights and shares that come from somewhere else than requests: the fair mode.
-    pub(super) cpu_parts: &'a BTreeMap<String, (Setting, Setting, Why)>,
 }
 
 impl Owned {
@@ -123,12 +117,12 @@ impl Owned {
         self.roots.iter().any(|root| root.refused.is_none()).then_some(self.next)
     }
 
-    /// Brings inner cgroups to the sums of `containers`, if it is time.
-    pub(super) fn turn<'a>(
+    /// Brings inner cgroups to what is desired of them, if it is time.
+    pub(super) fn turn(
         &mut self,
         env: &mut Env<'_>,
-        wishes: &Wishes<'_>,
-        containers: impl Iterator<Item = &'a Container>,
+        options: Options<'_>,
+        mut wanted: BTreeMap<String, Inner>,
         stats: &Counters<'_>,
         now: Instant,
     ) -> Vec<Draft> {
@@ -136,15 +130,13 @@ impl Owned {
             return Vec::new();
         }
         self.next = now + self.period;
-        let leaves: Vec<Leaf> = containers.filter(|c| c.unmanaged.is_none()).map(leaf).collect();
         let mut drafts = Vec::new();
-        let mut wanted: BTreeMap<String, Inner> = BTreeMap::new();
-        for root in self.roots.iter().filter(|root| root.refused.is_none()) {
-            // As the kubelet gives its own tier all that may be allocated.
-            let rule = Rule { conversion: wishes.conversion, root_request: wishes.cpu, node: wishes.cpu };
-            wanted.extend(own::inner(&root.path, rule, &leaves));
-        }
-        self.plan(env.reader, wishes, &wanted);
+        let refused = |path: &str, root: &Root| {
+            root.refused.is_some()
+                && (path == root.path.trim_end_matches('/') || own::below(&root.path, path))
+        };
+        wanted.retain(|path, _| !self.roots.iter().any(|root| refused(path, root)));
+        self.plan(env.reader, options, &wanted);
         for (path, at) in self.order(&wanted) {
             let Some(knob) = self.inner.get_mut(&path).and_then(|knobs| knobs.all.get_mut(at)) else {
                 continue;
@@ -171,7 +163,7 @@ impl Owned {
     }
 
     /// Makes or renews the loops of every inner cgroup that is there.
-    fn plan(&mut self, reader: &dyn HostReader, wishes: &Wishes<'_>, wanted: &BTreeMap<String, Inner>) {
+    fn plan(&mut self, reader: &dyn HostReader, options: Options<'_>, wanted: &BTreeMap<String, Inner>) {
         for path in wanted.keys() {
             self.inner.entry(path.clone()).or_default();
         }
@@ -179,7 +171,7 @@ impl Owned {
         for (path, knobs) in &mut self.inner {
             let fresh = wanted.get(path).map_or_else(Vec::new, |inner| {
                 let place = |home: Option<Hierarchy>| home.and_then(|h| reader.place(h, path).ok());
-                loops(path, inner, wishes, place(homes.cpu), place(homes.memory), knobs)
+                loops(inner, options, place(homes.cpu), place(homes.memory), knobs)
             });
             knobs.replace(fresh);
         }
@@ -220,25 +212,6 @@ impl Owned {
     }
 }
 
-/// What a container counts as: the larger of what it is to hold and what it still holds, so that an ancestor never
-/// lets go of what a leaf has not.
-fn leaf(container: &Container) -> Leaf {
-    let held = |knob: Knob| {
-        let of = |setting: Setting| match setting {
-            Setting::MemoryMin(Limit::Value(v)) | Setting::MemoryLow(Limit::Value(v)) => v,
-            _ => Bytes::ZERO,
-        };
-        let found = container.knobs.all.iter().find(|k| k.knob() == knob);
-        found.map_or(Bytes::ZERO, |k| of(k.wanted).max(k.actual.map_or(Bytes::ZERO, of)))
-    };
-    Leaf {
-        path: container.tracked.cgroup.to_string(),
-        min: held(Knob::MemoryMin),
-        low: held(Knob::MemoryLow),
-        request: request_of(&container.tracked.workload).unwrap_or(MilliCpu::ZERO),
-    }
-}
-
 fn current(knobs: &[KnobLoop]) -> Current {
     let value = |knob: Knob| {
         let actual = knobs.iter().find(|k| k.knob() == knob).and_then(|k| k.actual)?;
@@ -251,17 +224,16 @@ fn current(knobs: &[KnobLoop]) -> Current {
 }
 
 fn loops(
-    path: &str,
     inner: &Inner,
-    wishes: &Wishes<'_>,
+    options: Options<'_>,
     cpu: Option<CgroupRef>,
     memory: Option<CgroupRef>,
     known: &Knobs,
 ) -> Vec<KnobLoop> {
     let mut all = Vec::new();
-    let on = wishes.on;
+    let on = options.on;
     // Processors are confined as an option only.
-    let cpuset = cpu.as_ref().filter(|_| wishes.cores);
+    let cpuset = cpu.as_ref().filter(|_| options.cores);
     for (controller, place) in GIVEN.into_iter().zip([cpu.as_ref(), memory.as_ref(), cpuset]) {
         if let Some(place) = place.filter(|place| place.hierarchy == Hierarchy::V2) {
             let setting = Setting::SubtreeControl { controller, on: true };
@@ -281,18 +253,12 @@ fn loops(
         }
     }
     if let Some(place) = cpu {
-        let (weight, shares, reason) = match wishes.cpu_parts.get(path) {
-            Some((weight, shares, reason)) => (*weight, *shares, reason.clone()),
-            None => (
-                Setting::CpuWeight(inner.weight.value),
-                Setting::CpuShares(inner.shares.value),
-                inner.weight.reason.clone(),
-            ),
-        };
         if place.hierarchy == Hierarchy::V2 && on.cpu_weight {
-            all.push(KnobLoop::new(place, weight, reason));
+            let Wish { value, reason } = inner.weight.clone();
+            all.push(KnobLoop::new(place, Setting::CpuWeight(value), reason));
         } else if place.hierarchy != Hierarchy::V2 && on.cpu_shares {
-            all.push(KnobLoop::new(place, shares, reason));
+            let Wish { value, reason } = inner.shares.clone();
+            all.push(KnobLoop::new(place, Setting::CpuShares(value), reason));
         }
     }
     all

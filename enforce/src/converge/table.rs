@@ -13,22 +13,25 @@ use evenkeel_host::snapshot::{CgroupFacts, HostReader};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::node::NodeFacts;
 use evenkeel_model::qos_class::QosClass;
+use evenkeel_model::units::{Bytes, Limit, MilliCpu, OomScoreAdj};
 use evenkeel_model::workload::{Requested, ScorePolicy, SourceKind, Workload};
 use evenkeel_qos::config::PlanConfig;
-use evenkeel_qos::cores::{Allocation, apply, wanted};
+use evenkeel_qos::cores::{Allocation, wanted};
 use evenkeel_qos::cpu::{WeightConversion, shares_from_milli};
-use evenkeel_qos::own::{below, leaf_weight};
-use evenkeel_qos::plan::{ContainerPlan, Standing, plan};
+use evenkeel_qos::desired::{self, ContainerInputs, Desired, NodeInputs, NodeView, Protection};
+use evenkeel_qos::fair::Allotment;
+use evenkeel_qos::own::{Inner, Leaf, below};
+use evenkeel_qos::plan::{ContainerPlan, Standing, Wish};
+use evenkeel_qos::rules::cpu_request_of;
 
 use super::container::{Container, Scores};
-use super::fair::request_of;
 use super::incomplete::Incomplete;
 use super::knob::KnobLoop;
 use super::knobs::Knobs;
 use super::members::Target;
 use super::score::ScoreLoop;
 use super::wake::Key;
-use super::wishes::{self, place_of};
+use super::wishes::{self, Wanted, place_of};
 use crate::converge::rules::Switches;
 use crate::decisions::Draft;
 use crate::reconcile::Bound;
@@ -52,6 +55,14 @@ pub(super) struct Rules {
     pub(super) agent_started: u64,
     /// The conversion of weights is to be read from a container the runtime made.
     pub(super) detect_weight: bool,
+}
+
+/// What a rule that remembers something decided of one container.
+pub(super) enum Input {
+    /// Its fair part of the CPU.
+    Part(Allotment),
+    /// Its score by use and priority.
+    Score(Wish<OomScoreAdj>),
 }
 
 /// Every container, by a number that is never reused.
@@ -147,8 +158,17 @@ impl Table {
         applied: &mut Applied,
     ) {
         let Some(processes_at) = facts.processes_at().cloned() else { return };
-        let Some(planned) = plan_one(rules, &bound.workload, facts) else { return };
         let workload = bound.workload;
+        let can_idle = place_of(facts, Knob::CpuIdle).is_some();
+        let found = ContainerInputs {
+            workload: &workload,
+            path: &facts.path,
+            can_idle,
+            part: None,
+            score: None,
+            held: Protection::default(),
+        };
+        let planned = desired::container(&rules.node(&BTreeMap::new()), &found);
         let knobs = rules.knobs(&workload, &planned, facts);
         let tracked = self.track(&workload, &planned, &facts.path, processes_at.inode);
         let key = self.next_key;
@@ -176,7 +196,8 @@ impl Table {
             whole: true,
             judged: 0,
             stale: true,
-            dynamic: None,
+            can_idle,
+            score_by_use: None,
             part: None,
             processes_at,
             tracked,
@@ -196,14 +217,12 @@ impl Table {
         workload: Arc<Workload>,
         applied: &mut Applied,
     ) {
-        let Some(path) = self.containers.get(&key).map(|container| Arc::clone(&container.tracked.cgroup))
-        else {
-            return;
-        };
-        let Ok(facts) = reader.cgroup(&path) else { return };
-        let Some(planned) = plan_one(rules, &workload, &facts) else { return };
-        let fresh_knobs = rules.knobs(&workload, &planned, &facts);
         let Some(container) = self.containers.get_mut(&key) else { return };
+        let path = Arc::clone(&container.tracked.cgroup);
+        let Ok(facts) = reader.cgroup(&path) else { return };
+        container.can_idle = place_of(&facts, Knob::CpuIdle).is_some();
+        let planned = desired::container(&rules.node(&BTreeMap::new()), &container.inputs_with(&workload));
+        let fresh_knobs = rules.knobs(&workload, &planned, &facts);
         let tracked = Tracked {
             // Its counters go on.
             slot: container.tracked.slot,
@@ -226,11 +245,9 @@ impl Table {
             (_, wish) => container.scores = wish,
         }
         if planned.classes.memory != Some(QosClass::Burstable) {
-            container.dynamic = None;
+            container.score_by_use = None;
         }
-        container.keep_score();
         container.knobs.replace(fresh_knobs);
-        container.keep_part();
         container.whole = true;
         container.judged = 0;
         container.stale = true;
@@ -256,23 +273,56 @@ impl Table {
     /// those that wish something else now.
     pub(super) fn renew(&mut self, reader: &dyn HostReader, rules: &Rules) -> Vec<Key> {
         let mut changed = Vec::new();
-        for (key, container) in &mut self.containers {
+        let desired = self.desired(rules, &BTreeMap::new()).containers;
+        for ((key, container), planned) in self.containers.iter_mut().zip(&desired) {
             let Ok(facts) = reader.cgroup(&container.tracked.cgroup) else { continue };
-            let workload = &container.tracked.workload;
-            let Some(planned) = plan_one(rules, workload, &facts) else { continue };
-            let fresh = rules.knobs(workload, &planned, &facts);
+            let fresh = rules.knobs(&container.tracked.workload, planned, &facts);
             let same = fresh.len() == container.knobs.all.len()
                 && fresh.iter().all(|wish| container.knobs.all.iter().any(|had| had.wanted == wish.wanted));
             if same {
+                // Reasons may be others.
+                let settings = rules.settings(&container.tracked.workload, planned);
+                container.take(planned, &settings);
                 continue;
             }
             container.knobs.replace(fresh);
-            container.keep_part();
             container.generation += 1;
             (container.judged, container.whole, container.stale) = (0, true, true);
             changed.push(*key);
         }
         changed
+    }
+
+    /// The whole desired state of the node as of now. `parts`: fair parts of cgroups between owned roots and containers.
+    pub(super) fn desired(&self, rules: &Rules, parts: &BTreeMap<String, Allotment>) -> Desired {
+        let containers = self.iter().map(Container::inputs).collect();
+        desired::desired(&NodeView { node: rules.node(parts), containers })
+    }
+
+    /// What is desired of cgroups between owned roots and containers: the same as [`Table::desired`] has it, without
+    /// making what is desired of the containers again.
+    pub(super) fn inner(
+        &self,
+        rules: &Rules,
+        parts: &BTreeMap<String, Allotment>,
+    ) -> BTreeMap<String, Inner> {
+        let leaves: Vec<Leaf> = self.iter().filter(|c| c.unmanaged.is_none()).map(leaf).collect();
+        desired::inner(&rules.node(parts), &leaves)
+    }
+
+    /// Takes another input of one container's in: its part of the CPU, or its score by use. True when something may have
+    /// to be written.
+    pub(super) fn give(&mut self, rules: &Rules, key: Key, input: Input) -> bool {
+        let Some(container) = self.containers.get_mut(&key) else { return false };
+        match input {
+            Input::Part(part) if container.part.as_deref() == Some(&part) => return false,
+            Input::Part(part) => container.part = Some(Box::new(part)),
+            Input::Score(wish) => container.score_by_use = Some(wish),
+        }
+        let planned = desired::container(&rules.node(&BTreeMap::new()), &container.inputs());
+        let workload = Arc::clone(&container.tracked.workload);
+        let settings = rules.settings(&workload, &planned);
+        container.take(&planned, &settings)
     }
 
     /// When a container whose cgroup was not made in every hierarchy is looked at again.
@@ -397,16 +447,20 @@ impl Table {
     }
 }
 
-fn plan_one(rules: &Rules, workload: &Workload, facts: &CgroupFacts) -> Option<ContainerPlan> {
-    // An idle cgroup takes no weight, so the planner must know whether the kernel has the knob.
-    let can_idle = place_of(facts, Knob::CpuIdle).is_some();
-    let config =
-        PlanConfig { cpu_idle_best_effort: rules.plan.cpu_idle_best_effort && can_idle, ..rules.plan };
-    let mut planned = plan(&rules.facts, &config, std::slice::from_ref(workload));
-    if let Some(allocation) = &rules.allocation {
-        apply(&mut planned, allocation);
+/// What a container counts as for its ancestors: the larger of what it is to hold and what it still holds, so that an
+/// ancestor never lets go of what a leaf has not.
+fn leaf(container: &Container) -> Leaf {
+    let held = container.held();
+    let wanted = |knob: Knob| match container.knobs.all.iter().find(|k| k.knob() == knob).map(|k| k.wanted) {
+        Some(Setting::MemoryMin(Limit::Value(v)) | Setting::MemoryLow(Limit::Value(v))) => v,
+        _ => Bytes::ZERO,
+    };
+    Leaf {
+        path: container.tracked.cgroup.to_string(),
+        min: wanted(Knob::MemoryMin).max(held.min),
+        low: wanted(Knob::MemoryLow).max(held.low),
+        request: cpu_request_of(&container.tracked.workload.requested).unwrap_or(MilliCpu::ZERO),
     }
-    planned.containers.into_iter().next()
 }
 
 /// How many processors of its own a container asks for, where its cgroup can be confined to them.
@@ -415,16 +469,22 @@ fn cores_of(planned: &ContainerPlan, workload: &Workload, facts: &CgroupFacts) -
 }
 
 impl Rules {
-    fn knobs(&self, workload: &Workload, planned: &ContainerPlan, facts: &CgroupFacts) -> Vec<KnobLoop> {
+    /// What holds for the whole node. `parts`: fair parts of cgroups between owned roots and containers, which no
+    /// container's own state follows from.
+    fn node<'a>(&'a self, parts: &'a BTreeMap<String, Allotment>) -> NodeInputs<'a> {
+        let cores = self.allocation.as_ref();
+        NodeInputs { facts: &self.facts, config: &self.plan, own: &self.own, cores, parts }
+    }
+
+    /// Every setting that follows from what is desired of a container.
+    pub(super) fn settings<'a>(&self, workload: &Workload, planned: &'a ContainerPlan) -> Vec<Wanted<'a>> {
         let alone = self.allocation.as_ref().is_some_and(|a| a.exclusive.contains_key(&workload.id));
-        if !self.own.iter().any(|root| below(root, &facts.path)) {
-            return wishes::knobs(&self.switches, workload, &planned.wishes, facts, (false, alone));
-        }
-        // Every sibling is ours there, so weights need not compare with what a runtime wrote.
-        let mut wishes = planned.wishes.clone();
-        let request = request_of(workload).filter(|_| wishes.cpu_weight.is_some());
-        wishes.cpu_weight = request.map(|request| leaf_weight(request, self.facts.cpu_milli));
-        wishes::knobs(&self.switches, workload, &wishes, facts, (true, alone))
+        wishes::settings(&self.switches, workload, &planned.wishes, alone)
+    }
+
+    fn knobs(&self, workload: &Workload, planned: &ContainerPlan, facts: &CgroupFacts) -> Vec<KnobLoop> {
+        let is_owned = self.own.iter().any(|root| below(root, &facts.path));
+        wishes::knobs(&self.settings(workload, planned), facts, is_owned)
     }
 }
 

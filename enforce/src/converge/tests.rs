@@ -1,6 +1,6 @@
 //! Tables of the converge loop against a fake kernel: respect and pin, churn, freezing, denial, contention.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use evenkeel_host::error::{Action, Category, HostError};
@@ -392,7 +392,7 @@ fn an_audit_before_the_source_has_answered_undoes_nothing() {
         assert_eq!((rig.turn(), rig.value()), (KnobState::Doubted, shares(2)));
     }
     // It tells of another wish, which the knob has already.
-    assert!(rig.looper.rewish(shares(2), Arc::new(Why::Controller("any".into()))));
+    assert!(rig.looper.rewish(shares(2), &Why::Controller("any".into())));
     assert_eq!((rig.turn(), rig.value()), (KnobState::Right, shares(2)));
 }
 

@@ -1,7 +1,7 @@
 //! From a container's plan to the knobs of its cgroup.
 //!
 //! Owned here: which file of which hierarchy a wish is written to, and which wishes are left to somebody else. Not
-//! owned: the values ([`evenkeel_qos::plan`]), writing them ([`super::knob`]).
+//! owned: the values ([`evenkeel_qos::desired`]), writing them ([`super::knob`]).
 
 use std::sync::Arc;
 
@@ -14,29 +14,29 @@ use evenkeel_model::units::{Bytes, Limit};
 use evenkeel_model::workload::{SourceKind, Workload};
 use evenkeel_qos::cpu::CpuQuota;
 use evenkeel_qos::plan::{Wish, Wishes};
+use evenkeel_qos::why::Why;
 
 use super::knob::KnobLoop;
 use crate::converge::rules::Switches;
 
-/// Knobs of one container being gathered.
-struct Gather<'a> {
-    facts: &'a CgroupFacts,
-    /// A controller that is missing will be given on by us.
-    is_owned: bool,
-    targets: Vec<Arc<Target>>,
-    knobs: Vec<KnobLoop>,
+/// One setting of a container, in the terms of one hierarchy's file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    /// What its knob should hold.
+    pub(super) setting: Setting,
+    /// Why.
+    pub(super) why: &'a Why,
 }
 
-/// Every knob that is wished of a container and that its cgroup has. `is_owned`: in a subtree given to us; `alone`: on
-/// processors of its own, where a quota would only stall it, whoever set that.
-pub(super) fn knobs(
+/// What is wished of a container, as settings of every hierarchy there may be. `alone`: on processors of its own, where a
+/// quota would only stall it, whoever set that.
+pub(super) fn settings<'a>(
     on: &Switches,
     workload: &Workload,
-    wishes: &Wishes,
-    facts: &CgroupFacts,
-    (is_owned, alone): (bool, bool),
-) -> Vec<KnobLoop> {
-    let mut all = Gather { facts, is_owned, targets: Vec::new(), knobs: Vec::new() };
+    wishes: &'a Wishes,
+    alone: bool,
+) -> Vec<Wanted<'a>> {
+    let mut all = Settings(Vec::new());
     all.cpu(on, wishes);
     all.memory(wishes);
     if alone {
@@ -46,79 +46,105 @@ pub(super) fn knobs(
     if !matches!(workload.source, SourceKind::Cri | SourceKind::Kubernetes | SourceKind::Names) {
         all.limits(wishes);
     }
-    all.knobs.shrink_to_fit();
-    all.knobs
+    all.0
 }
 
-impl Gather<'_> {
-    fn cpu(&mut self, on: &Switches, wishes: &Wishes) {
+/// Every one of these settings that the cgroup has a knob for. `is_owned`: in a subtree given to us.
+pub(super) fn knobs(settings: &[Wanted<'_>], facts: &CgroupFacts, is_owned: bool) -> Vec<KnobLoop> {
+    let mut places = Places { facts, is_owned, targets: Vec::new() };
+    let knob = |wanted: &Wanted<'_>| {
+        let target = places.target(wanted.setting.knob())?;
+        Some(KnobLoop::at(target, wanted.setting, Arc::new(wanted.why.clone())))
+    };
+    let mut all: Vec<KnobLoop> = settings.iter().filter_map(knob).collect();
+    all.shrink_to_fit();
+    all
+}
+
+/// Settings being gathered.
+struct Settings<'a>(Vec<Wanted<'a>>);
+
+impl<'a> Settings<'a> {
+    fn cpu(&mut self, on: &Switches, wishes: &'a Wishes) {
         if on.cpu_shares {
-            self.add(&wishes.cpu_shares, Knob::CpuShares, |shares| Some(Setting::CpuShares(*shares)));
+            self.add(&wishes.cpu_shares, |shares| Some(Setting::CpuShares(*shares)));
         }
         if on.cpu_weight {
-            self.add(&wishes.cpu_weight, Knob::CpuWeight, |weight| Some(Setting::CpuWeight(*weight)));
-            self.add(&wishes.cpu_idle, Knob::CpuIdle, |idle| Some(Setting::CpuIdle(*idle)));
+            self.add(&wishes.cpu_weight, |weight| Some(Setting::CpuWeight(*weight)));
+            self.add(&wishes.cpu_idle, |idle| Some(Setting::CpuIdle(*idle)));
         }
-        self.add(&wishes.cpuset_cpus, Knob::CpusetCpus, |cpus| {
+        self.add(&wishes.cpuset_cpus, |cpus| {
             let number = |cpu: u32| usize::try_from(cpu).ok();
             Some(Setting::CpusetCpus(cpus.iter().filter_map(number).collect::<CpuSet>()))
         });
     }
 
     /// No quota at all, which is a wish of its own here.
-    fn without_quota(&mut self, wishes: &Wishes) {
-        self.add(&wishes.cpu_quota, Knob::CpuMax, |quota| {
+    fn without_quota(&mut self, wishes: &'a Wishes) {
+        self.add(&wishes.cpu_quota, |quota| {
             let period = PeriodUsec::new(quota.period_usec).ok()?;
             Some(Setting::CpuMax { quota: Limit::Max, period })
         });
-        self.add(&wishes.cpu_quota, Knob::CpuCfsQuota, |_| Some(Setting::CpuCfsQuota(Limit::Max)));
+        self.add(&wishes.cpu_quota, |_| Some(Setting::CpuCfsQuota(Limit::Max)));
     }
 
-    fn memory(&mut self, wishes: &Wishes) {
+    fn memory(&mut self, wishes: &'a Wishes) {
         let some = |bytes: &Bytes| Limit::Value(*bytes);
-        self.add(&wishes.memory_min, Knob::MemoryMin, |v| Some(Setting::MemoryMin(some(v))));
-        self.add(&wishes.memory_low, Knob::MemoryLow, |v| Some(Setting::MemoryLow(some(v))));
+        self.add(&wishes.memory_min, |v| Some(Setting::MemoryMin(some(v))));
+        self.add(&wishes.memory_low, |v| Some(Setting::MemoryLow(some(v))));
         let soft = if wishes.memory_min.is_some() { &wishes.memory_min } else { &wishes.memory_low };
-        self.add(soft, Knob::MemorySoftLimit, |v| Some(Setting::MemorySoftLimit(some(v))));
-        self.add(&wishes.memory_high, Knob::MemoryHigh, |v| Some(Setting::MemoryHigh(some(v))));
-        self.add(&wishes.memory_oom_group, Knob::MemoryOomGroup, |v| Some(Setting::MemoryOomGroup(*v)));
+        self.add(soft, |v| Some(Setting::MemorySoftLimit(some(v))));
+        self.add(&wishes.memory_high, |v| Some(Setting::MemoryHigh(some(v))));
+        self.add(&wishes.memory_oom_group, |v| Some(Setting::MemoryOomGroup(*v)));
     }
 
     /// Limits, of which "none" is never written: what stood before is put back where one of ours is no longer wished.
-    fn limits(&mut self, wishes: &Wishes) {
+    fn limits(&mut self, wishes: &'a Wishes) {
         let limited = |quota: &CpuQuota| Some((quota.quota_usec.value()?, quota.period_usec));
-        self.add(&wishes.cpu_quota, Knob::CpuMax, |quota| {
+        self.add(&wishes.cpu_quota, |quota| {
             let (quota, period) = limited(quota)?;
             let quota = Limit::Value(QuotaUsec::new(quota).ok()?);
             Some(Setting::CpuMax { quota, period: PeriodUsec::new(period).ok()? })
         });
-        self.add(&wishes.cpu_quota, Knob::CpuCfsPeriod, |quota| {
+        self.add(&wishes.cpu_quota, |quota| {
             Some(Setting::CpuCfsPeriod(PeriodUsec::new(limited(quota)?.1).ok()?))
         });
-        self.add(&wishes.cpu_quota, Knob::CpuCfsQuota, |quota| {
+        self.add(&wishes.cpu_quota, |quota| {
             Some(Setting::CpuCfsQuota(Limit::Value(QuotaUsec::new(limited(quota)?.0).ok()?)))
         });
         let burst = |usec: &u64| BurstUsec::new(*usec).ok();
-        self.add(&wishes.cpu_burst, Knob::CpuMaxBurst, |usec| burst(usec).map(Setting::CpuMaxBurst));
-        self.add(&wishes.cpu_burst, Knob::CpuCfsBurst, |usec| burst(usec).map(Setting::CpuCfsBurst));
+        self.add(&wishes.cpu_burst, |usec| burst(usec).map(Setting::CpuMaxBurst));
+        self.add(&wishes.cpu_burst, |usec| burst(usec).map(Setting::CpuCfsBurst));
         let most = |limit: &Limit<Bytes>| limit.value().map(Limit::Value);
-        self.add(&wishes.memory_max, Knob::MemoryMax, |limit| most(limit).map(Setting::MemoryMax));
-        self.add(&wishes.memory_max, Knob::MemoryLimit, |limit| most(limit).map(Setting::MemoryLimit));
-        let swap = |swap: &Bytes| Some(Setting::MemorySwapMax(Limit::Value(*swap)));
-        self.add(&wishes.memory_swap_max, Knob::MemorySwapMax, swap);
+        self.add(&wishes.memory_max, |limit| most(limit).map(Setting::MemoryMax));
+        self.add(&wishes.memory_max, |limit| most(limit).map(Setting::MemoryLimit));
+        self.add(&wishes.memory_swap_max, |swap| Some(Setting::MemorySwapMax(Limit::Value(*swap))));
         // v1 counts memory and swap together, so it takes a limit on memory to limit swap.
         let memory = wishes.memory_max.as_ref().and_then(|limit| limit.value.value());
-        self.add(&wishes.memory_swap_max, Knob::MemorySwLimit, |swap| {
+        self.add(&wishes.memory_swap_max, |swap| {
             memory.map(|memory| Setting::MemorySwLimit(Limit::Value(memory.saturating_add(*swap))))
         });
     }
 
-    fn add<T>(&mut self, wish: &Option<Wish<T>>, knob: Knob, setting: impl Fn(&T) -> Option<Setting>) {
-        let Some(wish) = wish else { return };
-        let Some(place) = place_of(self.facts, knob).or_else(|| self.to_come(knob)) else { return };
-        let Some(setting) = setting(&wish.value) else { return };
-        let target = self.target(place);
-        self.knobs.push(KnobLoop::at(target, setting, Arc::new(wish.reason.clone())));
+    fn add<T>(&mut self, wish: &'a Option<Wish<T>>, setting: impl Fn(&T) -> Option<Setting>) {
+        let wanted = |wish: &'a Wish<T>| Some(Wanted { setting: setting(&wish.value)?, why: &wish.reason });
+        self.0.extend(wish.as_ref().and_then(wanted));
+    }
+}
+
+/// Where a cgroup's knobs are.
+struct Places<'a> {
+    facts: &'a CgroupFacts,
+    /// A controller that is missing will be given on by us.
+    is_owned: bool,
+    targets: Vec<Arc<Target>>,
+}
+
+impl Places<'_> {
+    /// Where a knob is or will be.
+    fn target(&mut self, knob: Knob) -> Option<Arc<Target>> {
+        let place = place_of(self.facts, knob).or_else(|| self.to_come(knob))?;
+        Some(self.shared(place))
     }
 
     /// Where a knob will be once its controller is given on: by us where we own the subtree, by systemd with the first
@@ -131,7 +157,7 @@ impl Gather<'_> {
     }
 
     /// One place for all knobs of a directory.
-    fn target(&mut self, place: CgroupRef) -> Arc<Target> {
+    fn shared(&mut self, place: CgroupRef) -> Arc<Target> {
         let target = Target::Cgroup(place);
         if let Some(known) = self.targets.iter().find(|known| ***known == target) {
             return Arc::clone(known);
@@ -161,7 +187,6 @@ mod tests {
     use evenkeel_host::hierarchy::Mode;
     use evenkeel_host::snapshot::HostReader;
     use evenkeel_model::units::{CpuShares, CpuWeight};
-    use evenkeel_qos::why::Why;
 
     const ON: Switches = Switches {
         oom_score_adj: true,
@@ -199,7 +224,7 @@ mod tests {
         kernel.with(|state| state.add_cgroup("/c"));
         let facts = kernel.cgroup("/c").unwrap();
         let workload = Workload { source, ..workload("web") };
-        let all = knobs(&ON, &workload, wishes, &facts, (false, false));
+        let all = knobs(&settings(&ON, &workload, wishes, false), &facts, false);
         all.iter().map(|knob| format!("{} {}", knob.knob(), knob.wanted)).collect()
     }
 

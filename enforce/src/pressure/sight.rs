@@ -1,5 +1,6 @@
 //! What the pressure loop reads of the kernel, freshly, each time it decides.
 
+use evenkeel_model::narrow::f64_to_u32;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -134,7 +135,7 @@ impl KernelSight {
 
 fn with_pressure(node: Node, pressure: Option<Pressure>) -> Node {
     let Some(pressure) = pressure else { return node };
-    let hundredths = |percent: f64| (percent * 100.0).round().clamp(0.0, 10_000.0) as u32;
+    let hundredths = |percent: f64| f64_to_u32((percent * 100.0).round().clamp(0.0, 10_000.0));
     Node {
         some_usec: Some(pressure.some.total_usec),
         full_usec: pressure.full.map(|full| full.total_usec),

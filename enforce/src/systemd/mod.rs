@@ -2,10 +2,10 @@
 //!
 //! A value written past systemd into a cgroup it manages is lost at the next `daemon-reload` or change of the unit,
 //! so there the knobs it knows are set by `SetUnitProperties` with `runtime = true`: they last until the machine
-//! reboots. Owned here: which cgroup is a unit, which knob is which property, and what happens when systemd
-//! cannot be asked. Not owned: what is written ([`crate::converge`]), the bus ([`SetProperties`]), units as a source of
-//! containers.
+//! reboots. Owned here: which cgroup is a unit, which knob is which property, the calls for it ([`bus`]), and what
+//! happens when systemd cannot be asked. Not owned: what is written ([`crate::converge`]), units as a source of containers.
 
+pub mod bus;
 pub mod names;
 pub mod property;
 mod revert;

@@ -1,4 +1,4 @@
-//! How the writer reaches systemd: a narrow trait, since the bus needs an async runtime, which this crate has none of.
+//! How the writer reaches systemd: a narrow trait, so that it is tested without a bus ([`super::bus`]).
 
 use super::property::Property;
 

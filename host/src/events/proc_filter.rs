@@ -40,11 +40,16 @@ const fn statement(code: u32, k: u32) -> sock_filter {
 }
 
 /// `code` of an instruction has sixteen bits.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the kernel's codes have sixteen bits: linux/filter.h, sock_filter"
+)]
 const fn jump(code: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
     sock_filter { code: code as u16, jt, jf, k }
 }
 
 /// The word at an offset. Packets are read as big-endian, messages are written in the machine's order.
+#[expect(clippy::cast_possible_truncation, reason = "offsets within a datagram of some hundred bytes")]
 const fn load(at: usize) -> sock_filter {
     statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at as u32)
 }

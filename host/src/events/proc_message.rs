@@ -1,6 +1,8 @@
 //! The bytes of the process connector: netlink header, connector header, process event, in the machine's byte
 //! order (include/uapi/linux/{netlink,connector,cn_proc}.h). Pure; any bytes are a valid input.
 
+use evenkeel_model::narrow::usize_to_u32;
+
 /// What happened to a process. Threads are left out: scores and cgroup membership of a process are shared by them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessEvent {
@@ -53,8 +55,9 @@ pub(super) const EVENT_DATA: usize = EVENT + 16;
 /// The datagram that subscribes.
 pub(super) fn listen_request() -> Vec<u8> {
     let payload = PROC_CN_MCAST_LISTEN.to_ne_bytes();
-    let total = (NETLINK_HEADER + CONNECTOR_HEADER + payload.len()) as u32;
-    let mut out = Vec::with_capacity(total as usize);
+    let size = NETLINK_HEADER + CONNECTOR_HEADER + payload.len();
+    let total = usize_to_u32(size);
+    let mut out = Vec::with_capacity(size);
     out.extend(total.to_ne_bytes());
     out.extend(NLMSG_DONE.to_ne_bytes());
     // Flags, sequence and port of the netlink header.
@@ -63,7 +66,7 @@ pub(super) fn listen_request() -> Vec<u8> {
     out.extend(CN_VAL_PROC.to_ne_bytes());
     // Sequence and acknowledgement of the connector header.
     out.extend([0; 8]);
-    out.extend((payload.len() as u16).to_ne_bytes());
+    out.extend(u16::try_from(payload.len()).unwrap_or(u16::MAX).to_ne_bytes());
     // Flags of the connector header.
     out.extend([0; 2]);
     out.extend(payload);

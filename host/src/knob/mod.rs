@@ -269,7 +269,10 @@ fn gives(line: &[u8], controller: Controller) -> Option<bool> {
 }
 
 fn v1_quota(n: i64) -> Option<Limit<QuotaUsec>> {
-    if n < 0 { Some(Limit::Max) } else { QuotaUsec::new(n as u64).ok().map(Limit::Value) }
+    match u64::try_from(n) {
+        Ok(usec) => QuotaUsec::new(usec).ok().map(Limit::Value),
+        Err(_) => Some(Limit::Max),
+    }
 }
 
 impl fmt::Display for Knob {

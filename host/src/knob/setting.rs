@@ -26,7 +26,7 @@ macro_rules! usec {
             pub const fn new(usec: u64) -> Result<Self, OutOfRange> {
                 #[allow(clippy::absurd_extreme_comparisons, unused_comparisons)]
                 if usec < $min || usec > $max {
-                    let value = if usec > i64::MAX as u64 { i64::MAX } else { usec as i64 };
+                    let value = if usec > i64::MAX as u64 { i64::MAX } else { usec.cast_signed() };
                     return Err(OutOfRange { what: $what, value, min: $min, max: $max });
                 }
                 Ok(Self(usec))

@@ -59,6 +59,17 @@ pub struct Standing {
     pub trouble: Option<String>,
 }
 
+impl ApiServer {
+    /// When a Lease of another program was renewed last, as it is written there (RFC 3339); nothing where it never was.
+    ///
+    /// # Errors
+    /// [`Refused`]: also where there is none.
+    pub async fn lease_renewed(&self, namespace: &str, name: &str) -> Result<Option<String>, Refused> {
+        let lease = self.read(&place(LEASES, namespace, name)).await?;
+        Ok(lease["spec"]["renewTime"].as_str().map(str::to_owned))
+    }
+}
+
 /// A process that leads when nobody else does.
 pub struct Election {
     shared: Arc<Shared>,

@@ -88,6 +88,9 @@ pub struct ContainerPolicy {
     pub max_allowed: BTreeMap<String, Quantity>,
     /// Resources for which something is recommended; both where it is not written.
     pub controlled_resources: Option<Vec<String>>,
+    /// `RequestsAndLimits` or `RequestsOnly`.
+    #[serde(deserialize_with = "null_is_default")]
+    pub controlled_values: String,
 }
 
 impl ContainerPolicy {
@@ -95,6 +98,12 @@ impl ContainerPolicy {
     #[must_use]
     pub fn is_off(&self) -> bool {
         self.mode == "Off"
+    }
+
+    /// Whether limits stay what they are, and bound requests; else they keep their ratio to these.
+    #[must_use]
+    pub fn keeps_limits(&self) -> bool {
+        self.controlled_values == "RequestsOnly"
     }
 
     /// Whether something is recommended for a resource.
@@ -147,6 +156,13 @@ impl Autoscaler {
     #[must_use]
     pub fn is_for(&self, name: &str) -> bool {
         self.spec.recommenders.iter().any(|recommender| recommender.name == name)
+    }
+
+    /// What may be done with what is recommended (`updatePolicy.updateMode`); `Auto` where it is not written, as that project takes it.
+    #[must_use]
+    pub fn update_mode(&self) -> &str {
+        let mode = self.written["updatePolicy"]["updateMode"].as_str();
+        mode.filter(|mode| !mode.is_empty()).unwrap_or("Auto")
     }
 
     /// What holds for a container: the entry of its name, else that of `*`.

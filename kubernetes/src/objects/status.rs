@@ -128,8 +128,10 @@ pub const OWN_CONDITIONS: [&str; 8] = [
     "Selects",
     "Updated",
 ];
-/// The condition of Evenkeel's own objects while the panic switch is on: nothing that they recommend is applied.
+/// The condition of Evenkeel's own objects while the panic switch is on, or their namespace is frozen: nothing that they recommend is applied.
 pub const FROZEN: &str = "Frozen";
+/// The reason of that condition where the namespace says so, and not the switch.
+pub const FROZEN_NAMESPACE: &str = "FrozenNamespace";
 /// The condition that names fields which change nothing.
 const NOT_HONOURED: &str = "evenkeel.dev/NotHonoured";
 const NO_PODS: (&str, &str) = ("NoPodsMatched", "No pods match this VPA object");

@@ -9,6 +9,8 @@ mod bounds;
 mod cluster;
 #[cfg(test)]
 mod cluster_tests;
+mod failures;
+mod frozen;
 mod groups;
 mod nodes;
 mod placement;
@@ -32,6 +34,8 @@ use crate::kinds::{JOB, Kind, POD};
 pub use bounds::Bounds;
 use cluster::Built;
 pub use cluster::Live;
+pub use failures::{Failed, Failure};
+pub use frozen::PANIC;
 pub use groups::Group;
 pub use placement::Placement;
 use pods::{Pods, Told};
@@ -57,6 +61,9 @@ struct Inner {
     others: u64,
     /// Names of nodes that changed since the simulator's cluster was made or took them in.
     changed_nodes: Mutex<BTreeSet<Box<str>>>,
+    /// Namespaces that say that nothing of them is to be changed, and how often that changed.
+    frozen: BTreeSet<Box<str>>,
+    frozen_changes: u64,
 }
 
 /// Objects of a kind.
@@ -122,6 +129,9 @@ struct NamedAnnotations {
     config_hash: Option<String>,
     #[serde(rename = "kubernetes.io/config.mirror")]
     config_mirror: Option<String>,
+    /// Of namespaces ([`PANIC`]).
+    #[serde(rename = "evenkeel.dev/panic")]
+    panic: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -129,9 +139,20 @@ struct NamedAnnotations {
 struct NamedStatus {
     /// Of pods.
     qos_class: Option<String>,
+    reason: Option<String>,
+    message: Option<String>,
+    container_statuses: Option<Vec<failures::Container>>,
+    init_container_statuses: Option<Vec<failures::Container>>,
+    conditions: Option<Vec<failures::Condition>>,
 }
 
 impl Named {
+    /// Whether nothing of the namespace is to be changed.
+    fn freezes(&self) -> bool {
+        let panic = self.metadata.annotations.as_ref().and_then(|all| all.panic.as_deref());
+        panic.is_some_and(|says| says != "false")
+    }
+
     fn controller(&self) -> Option<OwnerReference> {
         self.metadata.owner_references.iter().flatten().find(|owner| owner.controller).cloned()
     }
@@ -194,7 +215,9 @@ impl View {
         let before = kept.count;
         kept.count = kept.objects.values().map(BTreeMap::len).sum();
         *others += u64::from(kept.count != before);
-        kept.count
+        let count = kept.count;
+        inner.frozen_listed(kind.name);
+        count
     }
 
     /// Takes in an object of a list.
@@ -225,14 +248,16 @@ impl View {
             name => load::object(name, json).map(|object| object.map(Of::Object)),
         };
         let mut inner = self.write();
-        let Inner { kinds, pods, others, changed_nodes } = &mut *inner;
+        let told = named.told();
+        inner.freeze(kind.name, &named.metadata.name, named.freezes());
+        let Inner { kinds, pods, others, changed_nodes, .. } = &mut *inner;
         let kept = kinds.entry(kind.name).or_default();
         let mark = mark.unwrap_or(kept.mark);
-        let told = named.told();
+        let failures = named.status.as_ref().map(NamedStatus::failures).unwrap_or_default();
         let NamedMetadata { namespace, name, .. } = named.metadata;
         let namespace = namespace.unwrap_or_default();
         match read {
-            Ok(Some(Of::Object(Object::Pod(pod)))) => pods.put(*pod, told, mark),
+            Ok(Some(Of::Object(Object::Pod(pod)))) => pods.put(*pod, told, failures, mark),
             Ok(Some(of)) => {
                 let names = kept.objects.entry(namespace.into()).or_default();
                 let before = names.get(&*name).map(|entry| &entry.of);
@@ -279,6 +304,7 @@ impl View {
             return Ok(());
         }
         inner.others += 1;
+        inner.freeze(kind.name, &name, false);
         let Some(kept) = inner.kinds.get_mut(kind.name) else { return Ok(()) };
         let Some(names) = kept.objects.get_mut(&*namespace) else { return Ok(()) };
         kept.changes += 1;

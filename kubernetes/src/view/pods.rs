@@ -9,6 +9,7 @@ use evenkeel_model::qos_class::QosClass;
 use sha2::{Digest as _, Sha256};
 
 use super::Names;
+use super::failures::Failure;
 use super::nodes::Nodes;
 use super::required::requirements;
 
@@ -40,6 +41,8 @@ pub(super) struct One {
     pub(super) started: Box<str>,
     pub(super) has_ended: bool,
     pub(super) told: Told,
+    /// What its kubelet says went wrong; of few pods.
+    pub(super) failures: Box<[Failure]>,
     /// The generation in which what it requires changed last.
     pub(super) changed: u64,
     mark: u32,
@@ -94,7 +97,7 @@ impl Pods {
     }
 
     /// Takes in a pod that is new or changed.
-    pub(super) fn put(&mut self, mut pod: Pod, told: Told, mark: u32) {
+    pub(super) fn put(&mut self, mut pod: Pod, told: Told, failures: Box<[Failure]>, mark: u32) {
         let has_ended = matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
         let name = pod.metadata.name.clone().into_boxed_str();
         let namespace = pod.metadata.namespace.clone();
@@ -114,7 +117,7 @@ impl Pods {
         }
         self.note(&namespace, &name);
         let common = self.common(pod);
-        let mut one = One { common, uid, node, started, has_ended, told, changed: 0, mark };
+        let mut one = One { common, uid, node, started, has_ended, told, failures, changed: 0, mark };
         one.changed = self.place(&namespace, &name, &one);
         let before = self.by_name.entry(namespace.into()).or_default().insert(name, one);
         self.count += usize::from(before.is_none());

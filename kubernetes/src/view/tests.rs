@@ -5,7 +5,7 @@ use evenkeel_capacity::load::Manifest;
 use evenkeel_capacity::question::{Question, Snapshot};
 use serde_json::{Value, json};
 
-use super::{Placement, View};
+use super::{Failed, Placement, View};
 use crate::kinds::{KINDS, Kind};
 
 pub(super) fn kind(name: &str) -> &'static Kind {
@@ -243,6 +243,65 @@ fn a_pod_is_where_the_api_server_says_and_its_top_controller_names_it() {
     assert!(view.has_namespace("shop") && !view.has_namespace("other"));
     put(&view, &json!({ "kind": "Namespace", "metadata": { "name": "other" } }));
     assert!(view.has_namespace("other"));
+}
+
+#[test]
+fn a_namespace_freezes_by_its_annotation_until_it_is_gone() {
+    let view = View::default();
+    let namespace = |name: &str, says: Value| json!({ "kind": "Namespace", "metadata": { "name": name, "annotations": { "evenkeel.dev/panic": says } } });
+    for (says, want) in
+        [(json!("true"), true), (json!(""), true), (json!("false"), false), (Value::Null, false)]
+    {
+        put(&view, &namespace("shop", says.clone()));
+        assert_eq!(view.is_frozen("shop"), want, "{says}");
+    }
+    // What does not change is not counted.
+    put(&view, &namespace("shop", json!("true")));
+    let changes = view.frozen_changes();
+    put(&view, &namespace("shop", json!("drill")));
+    put(&view, &namespace("other", Value::Null));
+    assert_eq!(view.frozen_changes(), changes);
+    view.remove(kind("Namespace"), namespace("shop", json!("true")).to_string().as_bytes()).unwrap();
+    assert!(!view.is_frozen("shop") && view.frozen_changes() > changes);
+    // A list without it.
+    put(&view, &namespace("shop", json!("true")));
+    let mark = view.begin(kind("Namespace"));
+    assert!(view.is_frozen("shop"), "what was known stays until the list is whole");
+    view.end(kind("Namespace"), mark);
+    assert!(!view.is_frozen("shop"));
+}
+
+#[test]
+fn what_kubelets_say_went_wrong_is_known() {
+    let view = View::default();
+    let mut killed = made_by("web-a-1", None);
+    let ended = json!({ "terminated": { "reason": "OOMKilled", "finishedAt": "2026-11-21T00:30:00Z" } });
+    killed["status"]["containerStatuses"] = json!([
+        { "name": "main", "lastState": ended, "state": { "running": {} } },
+        { "name": "other", "lastState": { "terminated": { "reason": "Error" } } },
+    ]);
+    put(&view, &killed);
+    let mut evicted = made_by("db-0", None);
+    let message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 80Mi. ";
+    evicted["status"] = json!({
+        "phase": "Failed", "reason": "Evicted", "message": message,
+        "conditions": [{ "type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "lastTransitionTime": "2026-11-21T00:40:00Z" }],
+    });
+    put(&view, &evicted);
+    let told = |most: usize| {
+        let one = |of: Failed| {
+            (of.pod, of.failure.reason, of.failure.container.to_string(), of.failure.at.to_string())
+        };
+        view.failures("shop", most).into_iter().map(one).collect::<Vec<_>>()
+    };
+    let (db, web) = ("db-0".to_owned(), "web-a-1".to_owned());
+    let want = [
+        (db, "Evicted", String::new(), "2026-11-21T00:40:00Z".to_owned()),
+        (web, "OOMKilled", "main".to_owned(), "2026-11-21T00:30:00Z".to_owned()),
+    ];
+    assert_eq!(told(9), want);
+    assert_eq!(*view.failures("shop", 1)[0].failure.message, *message);
+    assert!(view.failures("elsewhere", 9).is_empty());
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! A Kubernetes API server for tests: objects that are listed, watched, made, changed and deleted, reviews of tokens and rights, over TLS,
-//! with answers of the form that a real one gives (1.36; `replays.rs` compares them with recorded ones). It can fall silent, fail, and take
-//! its time.
+//! with answers of the form that a real one gives (1.36; `replays.rs` compares them with recorded ones). Pods that are made go through the webhooks
+//! that are registered. It can fall silent, fail, and take its time.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+mod admission;
 mod cel;
 pub(crate) mod definition;
 mod pods;
@@ -14,7 +15,7 @@ mod select;
 mod store;
 mod watches;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -94,6 +95,8 @@ struct Known {
     write_storm: VecDeque<(u16, Option<u64>)>,
     /// What a node makes of resizes of a pod: nothing is at once in force.
     fates: BTreeMap<(String, String), Fate>,
+    /// Somebody else is the kubelet: here no resize is granted.
+    has_kubelet: bool,
     /// What was asked for: method, path and parameters.
     asked_for: Vec<String>,
     /// Tokens and namespaces asked about.
@@ -126,6 +129,7 @@ impl ApiServer {
             storm: VecDeque::new(),
             write_storm: VecDeque::new(),
             fates: BTreeMap::new(),
+            has_kubelet: false,
             asked_for: Vec::new(),
             reviewed: Vec::new(),
             asked: Vec::new(),
@@ -233,10 +237,34 @@ impl ApiServer {
         }
     }
 
+    /// Resizes are left to a kubelet that watches pods and writes their status.
+    pub(crate) fn has_kubelet(&self) {
+        self.known.lock().unwrap().has_kubelet = true;
+    }
+
     /// Makes or changes an object; how it is then.
     pub(crate) fn put(&self, object: Value) -> Value {
         let collection = collection(&object);
         self.known.lock().unwrap().store.put(&collection, object)
+    }
+
+    /// Makes an object as a client does, at the path of its list: status, and the object or the refusal.
+    pub(crate) async fn make(&self, path: &str, object: &Value) -> (u16, Value) {
+        let asked = Asked {
+            method: "POST".to_owned(),
+            path: path.to_owned(),
+            parameters: HashMap::new(),
+            accept: String::new(),
+            content_type: "application/json".to_owned(),
+            body: object.to_string().into(),
+        };
+        let answer = match admission::admitted(&self.known, asked).await {
+            Ok(asked) => rest::answer(&self.known, &asked),
+            Err(refused) => refused,
+        };
+        let status = answer.status().as_u16();
+        let body = axum::body::to_bytes(answer.into_body(), 4 << 20).await.unwrap();
+        (status, serde_json::from_slice(&body).unwrap_or_default())
     }
 
     /// Makes or changes an object that is kept where this is listed.
@@ -465,7 +493,16 @@ async fn answered(known: Arc<Mutex<Known>>, request: Request<Body>) -> Response 
         content_type: text(header::CONTENT_TYPE),
         body,
     };
-    rest::answer(&known, &asked)
+    match admission::admitted(&known, asked).await {
+        Ok(asked) => rest::answer(&known, &asked),
+        Err(refused) => refused,
+    }
+}
+
+/// The time as objects have it.
+fn now() -> String {
+    let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    jiff::Timestamp::from_second(seconds as i64).unwrap().to_string()
 }
 
 /// A value of a query without its escapes.

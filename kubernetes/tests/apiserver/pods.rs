@@ -34,7 +34,7 @@ fn invalid(name: &str, why: &str) -> Response {
 }
 
 /// The class, by the rule of the API server.
-fn class(spec: &Value) -> &'static str {
+pub(super) fn class(spec: &Value) -> &'static str {
     let (mut any, mut all_equal) = (false, true);
     for container in list(&spec["initContainers"]).iter().chain(list(&spec["containers"])) {
         let resources = &container["resources"];
@@ -116,6 +116,9 @@ pub(super) fn resize(known: &mut Known, named: &Named, asked: &Asked) -> Respons
 
 /// What the node makes of what is asked for.
 fn kubelet(known: &mut Known, key: &Key) {
+    if known.has_kubelet {
+        return;
+    }
     let fate = known.fates.get(key).copied();
     let Some(mut pod) = read(known, PODS, key) else { return };
     let granted: Vec<Value> = list(&pod["status"]["containerStatuses"]).to_vec();

@@ -573,6 +573,7 @@ fn patch(store: &mut Store, named: &Named, asked: &Asked) -> Response {
             if let Some(given) = new["status"]["conditions"].as_array_mut().filter(|_| is_strategic) {
                 let is_kept = |one: &&Value| given.iter().all(|given| given["type"] != one["type"]);
                 let kept: Vec<Value> = conditions.iter().filter(is_kept).cloned().collect();
+                given.retain(|one| one["$patch"] != "delete");
                 given.splice(0..0, kept);
             }
             changed(store, named, old, new)

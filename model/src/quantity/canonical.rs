@@ -4,6 +4,7 @@
 //! amount below 1024 or with a fraction is written in decimal form; so is one above 2^63-1, which could not be read
 //! back. A decimal amount with too many thousands for `E` is written with an exponent (`1000E` is `1e21`).
 
+use crate::narrow::usize_to_i64;
 use std::fmt;
 
 use super::{Format, NANO, Quantity};
@@ -72,7 +73,7 @@ fn decimal(magnitude: u128, format: Format) -> (u128, String) {
         amount /= 1000;
         thousands += 1;
     }
-    let exponent = thousands as i32 * 3 - 9;
+    let exponent = usize_to_i64(thousands) * 3 - 9;
     let suffix = match (format, DECIMAL_SUFFIXES.get(thousands)) {
         (Format::DecimalExponent, _) if exponent == 0 => String::new(),
         (Format::DecimalSI | Format::BinarySI, Some(suffix)) => (*suffix).to_owned(),

@@ -4,6 +4,7 @@
 //! `1.`, `.5`), then a decimal suffix, a binary suffix or a decimal exponent. `K` is read as `k`, which the first
 //! resource model wrote so. At least one digit is required: `.`, `-`, `m` and `Ki` are errors.
 
+use crate::narrow::usize_to_i64;
 use std::str::FromStr;
 
 use super::{Format, MAX_NANO, NANO, Quantity, QuantityError, QuantityErrorKind as Kind};
@@ -141,12 +142,12 @@ fn exponent(rest: &str) -> Result<Suffix, Kind> {
 /// `whole.fraction` times ten to the `exponent`, in nano-units, rounded up and capped at `MAX_NANO`.
 fn decimal_nano(whole: &[u8], fraction: &[u8], exponent: i64) -> i128 {
     let significant = || whole.iter().chain(fraction).map(|b| b - b'0').skip_while(|d| *d == 0);
-    let count = significant().count() as i64;
+    let count = usize_to_i64(significant().count());
     if count == 0 {
         return 0;
     }
     // Of the significant digits, so many stand before the nano-unit's point (more than `count`: zeros follow).
-    let kept = count + exponent + 9 - fraction.len() as i64;
+    let kept = count + exponent + 9 - usize_to_i64(fraction.len());
     if kept >= MAX_NANO_DIGITS {
         return MAX_NANO;
     }
@@ -167,7 +168,7 @@ fn decimal_nano(whole: &[u8], fraction: &[u8], exponent: i64) -> i128 {
 
 /// `whole.fraction` times two to the `power`, in nano-units, rounded up and capped at 2^63-1 units.
 fn binary_nano(whole: &[u8], fraction: &[u8], power: u32) -> i128 {
-    let cap = (BINARY_MAX_UNITS as i128) * NANO;
+    let cap = BINARY_MAX_UNITS.cast_signed() * NANO;
     let whole: Vec<u8> = whole.iter().map(|b| b - b'0').skip_while(|d| *d == 0).collect();
     if whole.len() > BINARY_MAX_DIGITS {
         return cap;
@@ -187,5 +188,5 @@ fn binary_nano(whole: &[u8], fraction: &[u8], power: u32) -> i128 {
         part = sum / 10;
     }
     let nano = units * (NANO as u128) + part + u128::from(sticky);
-    cap.min(nano as i128)
+    cap.min(i128::try_from(nano).unwrap_or(cap))
 }

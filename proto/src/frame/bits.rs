@@ -26,7 +26,7 @@ pub(super) trait Line {
 
     /// Any number: six bits of length, then the bits below its highest.
     fn wide(&mut self, value: u64) -> u64 {
-        let length = self.bits(6, u64::from(63 - (value | 1).leading_zeros())) as u32;
+        let length = (self.bits(6, u64::from(63 - (value | 1).leading_zeros())) & 0x3f) as u32;
         if length == 0 {
             return self.bits(1, value & 1);
         }
@@ -74,7 +74,7 @@ impl Line for BitWriter<'_> {
         self.buffer |= value << self.filled;
         self.filled += n;
         if self.filled >= 32 {
-            self.out.extend_from_slice(&(self.buffer as u32).to_le_bytes());
+            self.out.extend_from_slice(&((self.buffer & 0xffff_ffff) as u32).to_le_bytes());
             self.buffer >>= 32;
             self.filled -= 32;
         }
@@ -83,14 +83,15 @@ impl Line for BitWriter<'_> {
 
     #[inline]
     fn rice(&mut self, k: u32, value: u64) -> u64 {
-        let ones = value >> k;
-        if ones < u64::from(ESCAPE) {
-            let ones = ones as u32;
-            self.bits(ones + 1, (1 << ones) - 1);
-            self.bits(k, value & ((1 << k) - 1));
-        } else {
-            self.bits(ESCAPE, (1 << ESCAPE) - 1);
-            self.wide(value);
+        match u32::try_from(value >> k) {
+            Ok(ones) if ones < ESCAPE => {
+                self.bits(ones + 1, (1 << ones) - 1);
+                self.bits(k, value & ((1 << k) - 1));
+            }
+            _ => {
+                self.bits(ESCAPE, (1 << ESCAPE) - 1);
+                self.wide(value);
+            }
         }
         value
     }
@@ -204,22 +205,22 @@ impl Line for BitReader<'_> {
 /// Signed to unsigned, small magnitudes first: 0, -1, 1, -2, 2.
 #[inline]
 pub(super) const fn zigzag(value: i64) -> u64 {
-    ((value << 1) ^ (value >> 63)) as u64
+    ((value << 1) ^ (value >> 63)).cast_unsigned()
 }
 
 /// The inverse of [`zigzag`].
 #[inline]
 pub(super) const fn unzigzag(value: u64) -> i64 {
-    (value >> 1) as i64 ^ -((value & 1) as i64)
+    (value >> 1).cast_signed() ^ -(value & 1).cast_signed()
 }
 
 /// Appends seven bits per byte, lowest first, high bit set on all but the last.
 pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
-        out.push(value as u8 | 0x80);
+        out.push((value & 0x7f) as u8 | 0x80);
         value >>= 7;
     }
-    out.push(value as u8);
+    out.push((value & 0x7f) as u8);
 }
 
 /// Takes a varint off the front of `bytes`.

@@ -1,5 +1,6 @@
 //! Samples to bytes.
 
+use evenkeel_model::narrow::usize_to_u32;
 use evenkeel_model::sample::Sample;
 
 use super::bits::BitWriter;
@@ -53,7 +54,7 @@ impl Encoder {
             time_usec,
             base_interval_usec,
             index,
-            count: samples.len() as u32,
+            count: usize_to_u32(samples.len()),
         };
         put_header(&header, out);
         self.encode_samples(&header, samples, out)?;

@@ -1,5 +1,6 @@
 //! Minutes: exact rollups in varints, and folding seconds into them.
 
+use evenkeel_model::narrow::usize_to_u32;
 use std::collections::BTreeMap;
 
 use evenkeel_model::rollup::{Aggregate, Rollup};
@@ -31,7 +32,7 @@ pub fn encode_folded(rollups: &[(u64, u32, Rollup)], out: &mut Vec<u8>) -> Resul
         time_usec: first * MINUTE_USEC,
         base_interval_usec: 0,
         index: 0,
-        count: rollups.len() as u32,
+        count: usize_to_u32(rollups.len()),
     };
     put_header(&header, out);
     let mut before = first;

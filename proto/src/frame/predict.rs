@@ -50,8 +50,13 @@ impl Mean {
     }
 
     #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a mean lies between those before it, none of which is below 0 or has more than 32 bits"
+    )]
     fn add(&mut self, miss: u64) {
-        let miss = (miss.min((2 << MAX_RICE) - 1) << FRACTION) as i64;
+        let miss = (miss.min((2 << MAX_RICE) - 1) << FRACTION).cast_signed();
         let mean = i64::from(self.0);
         self.0 = (mean + ((miss - mean) >> MEMORY)) as u32;
     }
@@ -100,6 +105,11 @@ impl SlotState {
         }
     }
 
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rate moves between two numbers of 32 bits"
+    )]
     fn learn_rate(&mut self, field: Field, grown: u64, per_second: u64) {
         let grown = (u128::from(grown.min(1 << 40) << FRACTION) * u128::from(per_second)) >> 32;
         let rate = i64::from(self.rates[field.index()]);
@@ -134,6 +144,11 @@ impl Intervals {
     }
 
     #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the interval was clamped to 32 bits"
+    )]
     fn code<L: Line>(&mut self, line: &mut L, actual: u32) -> u32 {
         let predicted = i64::from(self.base) + (self.deviation >> FRACTION);
         let miss = line.rice(self.mean.rice(), zigzag(i64::from(actual) - predicted));
@@ -192,12 +207,18 @@ pub(super) fn code_delta<L: Line>(
     let pages = whole_pages(actual);
     if line.flag(pages != state.pages || actual.present() != present) {
         state.pages = line.flag(pages);
-        present = line.bits(Field::COUNT as u32, u64::from(actual.present())) as u16;
+        present = code_set(line, actual.present());
     }
     let sample = code_fields(line, state, present & ALL_FIELDS, interval, actual);
     state.age = (state.age + 1).min(SlotState::SETTLED);
     state.last = sample;
     sample
+}
+
+/// A set of fields, one bit each.
+#[inline]
+fn code_set<L: Line>(line: &mut L, fields: u16) -> u16 {
+    (line.bits(ALL_FIELDS.count_ones(), u64::from(fields)) & 0xffff) as u16
 }
 
 /// What the fields of one sample coded so far tell of those to come.
@@ -256,8 +277,8 @@ fn code_counter<L: Line>(
     let base = before.unwrap_or(0);
     let (mean, expected) = better(state, i, first, second);
     let predicted = base.wrapping_add(expected);
-    let miss = line.rice(state.means[mean].rice(), zigzag(wish.wrapping_sub(predicted) as i64));
-    let value = predicted.wrapping_add(unzigzag(miss) as u64);
+    let miss = line.rice(state.means[mean].rice(), zigzag(wish.wrapping_sub(predicted).cast_signed()));
+    let value = predicted.wrapping_add(unzigzag(miss).cast_unsigned());
     learn_misses(state, i, value.wrapping_sub(base), first, second);
     if let Some(grown) = before.and_then(|before| value.checked_sub(before)) {
         state.learn_rate(field, grown, moved.per_second);
@@ -279,16 +300,16 @@ fn code_gauge<L: Line>(
     let i = field.index();
     let shift = state.shift(field);
     let before = state.last.get(field).unwrap_or(0) >> shift;
-    let second = second_mean(field).map(|j| (j, moved.current as u64));
+    let second = second_mean(field).map(|j| (j, moved.current.cast_unsigned()));
     let (mean, expected) = better(state, i, 0, second);
     let predicted = before.wrapping_add(expected);
-    let wish = zigzag((wish >> shift).wrapping_sub(predicted) as i64);
+    let wish = zigzag((wish >> shift).wrapping_sub(predicted).cast_signed());
     let miss = unzigzag(line.rice(state.means[mean].rice(), wish));
-    let value = predicted.wrapping_add(miss as u64);
+    let value = predicted.wrapping_add(miss.cast_unsigned());
     let change = value.wrapping_sub(before);
     learn_misses(state, i, change, 0, second);
     if field == Field::MemoryCurrentBytes {
-        moved.current = change as i64;
+        moved.current = change.cast_signed();
     }
     value << shift
 }
@@ -310,9 +331,9 @@ fn learn_misses(
     first: u64,
     second: Option<(usize, u64)>,
 ) {
-    state.means[first_mean].add(zigzag(change.wrapping_sub(first) as i64));
+    state.means[first_mean].add(zigzag(change.wrapping_sub(first).cast_signed()));
     if let Some((j, second)) = second {
-        state.means[j].add(zigzag(change.wrapping_sub(second) as i64));
+        state.means[j].add(zigzag(change.wrapping_sub(second).cast_signed()));
     }
 }
 
@@ -323,18 +344,15 @@ pub(super) fn code_fresh<L: Line>(
     state: &mut SlotState,
     actual: &Sample,
 ) -> (Sample, Option<Sample>) {
-    let interval = line.wide(u64::from(actual.interval_usec())).min(u64::from(u32::MAX)) as u32;
+    let interval = u32::try_from(line.wide(u64::from(actual.interval_usec()))).unwrap_or(u32::MAX);
     state.pages = line.flag(whole_pages(actual));
-    let present = line.bits(Field::COUNT as u32, u64::from(actual.present())) as u16 & ALL_FIELDS;
+    let present = code_set(line, actual.present()) & ALL_FIELDS;
     let known = line.flag(state.known);
     let common = present & state.last.present();
-    let told = if known && !line.flag(common == present) {
-        line.bits(Field::COUNT as u32, u64::from(common)) as u16 & present
-    } else {
-        present
-    };
+    let told =
+        if known && !line.flag(common == present) { code_set(line, common) & present } else { present };
     for mean in &mut state.means {
-        *mean = Mean::of_rice((line.bits(5, u64::from(mean.rice())) as u32).min(MAX_RICE));
+        *mean = Mean::of_rice(((line.bits(5, u64::from(mean.rice())) & 0x1f) as u32).min(MAX_RICE));
     }
     let mut sample = Sample::with_interval_usec(interval);
     let mut previous = Sample::with_interval_usec(0);
@@ -349,7 +367,7 @@ pub(super) fn code_fresh<L: Line>(
             continue;
         }
         let grown = value.wrapping_sub(state.last.get(field).unwrap_or(0));
-        let before = value.wrapping_sub(unzigzag(line.wide(zigzag(grown as i64))) as u64);
+        let before = value.wrapping_sub(unzigzag(line.wide(zigzag(grown.cast_signed()))).cast_unsigned());
         previous.set(field, before);
         if let Some(grown) = value.checked_sub(before) {
             state.learn_rate(field, grown, per_second);

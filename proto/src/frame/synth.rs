@@ -81,13 +81,13 @@ impl Synth {
         self.samples.clear();
         for container in &mut self.containers {
             let interval = base + self.random.below(200) - 100;
-            container.sample.set_interval_usec(interval as u32);
+            container.sample.set_interval_usec(u32::try_from(interval).unwrap_or(u32::MAX));
             if self.load == Load::Busy {
                 container.live(&mut self.random);
             }
             self.samples.push((container.slot, container.sample));
         }
-        (self.time_usec, base as u32, &self.samples)
+        (self.time_usec, u32::try_from(base).unwrap_or(u32::MAX), &self.samples)
     }
 }
 
@@ -140,9 +140,9 @@ impl Container {
 
     /// Moves a gauge by `along` pages and up to `span` more either way; returns what it moved by.
     fn drift(&mut self, random: &mut Lcg, field: Field, span: i64, along: i64) -> i64 {
-        let moved = along + random.below(2 * span as u64 + 1) as i64 - span;
-        let pages = (self.sample.get(field).unwrap_or(0) / PAGE) as i64;
-        self.sample.set(field, pages.saturating_add(moved).max(1) as u64 * PAGE);
+        let moved = along + random.below(2 * span.unsigned_abs() + 1).cast_signed() - span;
+        let pages = (self.sample.get(field).unwrap_or(0) / PAGE).cast_signed();
+        self.sample.set(field, pages.saturating_add(moved).max(1).unsigned_abs() * PAGE);
         moved
     }
 }

@@ -119,8 +119,9 @@ impl Table {
         let mut floor = 0;
         for position in &mut self.removed {
             let gap = line.wide((*position as u64).wrapping_sub(floor));
-            let at = floor.checked_add(gap).filter(|at| *at < self.entries.len() as u64);
-            *position = at.ok_or(FrameError::Malformed("a slot ends that is not there"))? as usize;
+            let at = floor.checked_add(gap).and_then(|at| usize::try_from(at).ok());
+            let at = at.filter(|at| *at < self.entries.len());
+            *position = at.ok_or(FrameError::Malformed("a slot ends that is not there"))?;
             floor = *position as u64 + 1;
         }
         let come = line.wide(self.added.len() as u64);

@@ -9,11 +9,12 @@
 //! the lowest.
 
 mod allocate;
-mod apply;
+mod given;
 mod list;
 mod pick;
 
 pub use allocate::{Allocation, Assignment, How, Request, allocate};
-pub use apply::{apply, wanted};
+pub(crate) use given::Cpus;
+pub use given::wanted;
 pub use list::{CpuList, NotACpuList};
 pub use pick::{Cpu, pick, read_topology, topology_text};

@@ -1,12 +1,16 @@
 //! Shares, weight, idle, quota and burst.
 
+use evenkeel_model::node::NodeFacts;
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::units::{CpuShares, CpuWeight, MilliCpu};
 use evenkeel_model::workload::{ContainerKind, Requested};
 
+use super::Given;
 use crate::container::{Ask, Subject};
 use crate::cpu::{CpuQuota, shares_from_milli};
+use crate::own::leaf_weight;
 use crate::plan::{PlanConfig, Wish};
+use crate::rules::cpu_request_of;
 use crate::why::{Burst, Idle, Origin, Quota, Shares, Weight, Why};
 
 /// The CPU request that shares follow from, and where it comes from. `None` where it is not known.
@@ -24,14 +28,30 @@ const fn cpu_request(ask: &Ask, subject: &Subject<'_>) -> Option<(MilliCpu, Orig
     }
 }
 
-pub(super) fn shares(ask: &Ask, subject: &Subject<'_>) -> Option<Wish<CpuShares>> {
+pub(super) fn shares(ask: &Ask, subject: &Subject<'_>, given: &Given<'_>) -> Option<Wish<CpuShares>> {
     let (cpu_request_milli, origin) = cpu_request(ask, subject)?;
+    if let Some(part) = given.part {
+        return Some(part.shares_wish());
+    }
     let why = Shares { cpu_request_milli, below: None, origin };
     Some(Why::Shares(why).wish(shares_from_milli(cpu_request_milli)))
 }
 
-pub(super) fn weight(config: &PlanConfig, ask: &Ask, subject: &Subject<'_>) -> Option<Wish<CpuWeight>> {
+pub(super) fn weight(
+    node: &NodeFacts,
+    config: &PlanConfig,
+    ask: &Ask,
+    subject: &Subject<'_>,
+    given: &Given<'_>,
+) -> Option<Wish<CpuWeight>> {
     let (cpu_request_milli, origin) = cpu_request(ask, subject)?;
+    if let Some(part) = given.part {
+        return Some(part.weight_wish());
+    }
+    // Every sibling is ours there, so weights need not compare with what a runtime wrote.
+    if given.is_owned {
+        return cpu_request_of(subject.requested).map(|request| leaf_weight(request, node.cpu_milli));
+    }
     let (shares, conversion) = (shares_from_milli(cpu_request_milli), config.cpu_weight);
     let cpu_shares = Some(shares.get());
     let why = Weight { cpu_request_milli, cpu_shares, conversion, below: None, origin };

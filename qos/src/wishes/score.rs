@@ -16,6 +16,7 @@ pub(super) fn wish(
     rules: RuleSet,
     subject: &Subject<'_>,
     ask: &Ask,
+    by_use: Option<&Wish<OomScoreAdj>>,
 ) -> Option<Wish<OomScoreAdj>> {
     if subject.kind == ContainerKind::Infrastructure {
         let pause = subject.is_pause;
@@ -25,6 +26,9 @@ pub(super) fn wish(
     let facts = subject.facts;
     if is_unknown(rules, subject, ask) {
         return None;
+    }
+    if let Some(wish) = by_use.filter(|_| ask.classes.memory == Some(QosClass::Burstable)) {
+        return Some(wish.clone());
     }
     // A score read back from a runtime already contains the pod's share and the sidecar rule.
     let by_pod = !ask.estimated;

@@ -83,7 +83,7 @@ pub(crate) fn time(usec: u64) -> Value {
 
 /// A recommendation in its pinned form.
 pub(crate) fn recommendation(r: &v1::Recommendation) -> Value {
-    json!({
+    let mut told = json!({
         "namespace": r.namespace,
         "workload": r.workload,
         "container": r.container,
@@ -111,7 +111,11 @@ pub(crate) fn recommendation(r: &v1::Recommendation) -> Value {
         "changesClass": r.changes_class,
         "notes": r.notes,
         "young": r.young,
-    })
+    });
+    if let Some(start) = r.start {
+        (told["start"], told["startSeconds"]) = (start.into(), r.start_seconds.into());
+    }
+    told
 }
 
 fn class(class: v1::QosClass) -> Option<&'static str> {
@@ -259,12 +263,21 @@ pub(crate) fn updates(told: &v1::ListUpdatesResponse) -> Value {
     let left = |of: &v1::PodLeftAlone| {
         json!({
             "namespace": of.namespace, "workload": of.workload, "policy": of.policy, "pod": of.pod, "reason": of.reason,
-            "why": of.why,
+            "why": of.why, "inputs": of.inputs, "sinceUsec": of.since_usec,
         })
     };
+    let failure = |of: &v1::PodFailure| {
+        json!({
+            "namespace": of.namespace, "pod": of.pod, "workload": of.workload, "node": of.node, "container": of.container,
+            "reason": of.reason, "message": of.message, "time": of.time, "toldByAgent": of.told_by_agent,
+        })
+    };
+    let case = |of: &v1::UpdateCase| serde_json::from_str::<Value>(&of.text).unwrap_or_default();
     json!({
         "mode": told.mode, "passes": told.passes, "steps": told.steps.iter().map(step).collect::<Vec<_>>(),
         "leftAlone": told.left_alone.iter().map(left).collect::<Vec<_>>(),
+        "failures": told.failures.iter().map(failure).collect::<Vec<_>>(),
+        "cases": told.cases.iter().map(case).collect::<Vec<_>>(),
     })
 }
 

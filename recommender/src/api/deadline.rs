@@ -7,6 +7,7 @@ use evenkeel_model::pod::Pod;
 use tonic::metadata::MetadataMap;
 
 use super::Context;
+use crate::recommend::Desk;
 use crate::recommend::kept::AtHand;
 use crate::recommend::pod::{self, PodAdvice};
 
@@ -91,7 +92,10 @@ impl Context {
         }
         // Replaced within an instant at the end of a pass.
         let before = self.stored.kept();
-        let advice = pod::advise_pod(&self.desk(&set, &before, &*self.engine.state().try_read()?), pod, &[]);
+        let frozen = self.freezes(&pod.metadata.namespace);
+        let state = self.engine.state().try_read()?;
+        let advice = pod::advise_pod(&Desk { frozen, ..self.desk(&set, &before, &state) }, pod, &[]);
+        drop(state);
         self.advisor.times.add(began.elapsed());
         Some(advice)
     }
@@ -101,7 +105,7 @@ impl Context {
             kept: &self.stored,
             policies: &self.policies.set(),
             advisor: &self.advisor,
-            panic: self.engine.state().is_panic(),
+            panic: self.engine.state().is_panic() || self.freezes(&pod.metadata.namespace),
             now_usec: self.engine.now_usec(),
         };
         at_hand.pod(pod)

@@ -284,8 +284,8 @@ impl RecommenderService for Api {
         &self,
         request: Request<v1::ListUpdatesRequest>,
     ) -> Result<Response<v1::ListUpdatesResponse>, Status> {
-        let v1::ListUpdatesRequest { namespace, pod } = request.into_inner();
-        Ok(Response::new(told::list(self.context()?, &namespace, &pod)))
+        let request = request.into_inner();
+        Ok(Response::new(self.ask(move |c| told::list(c, &request)).await?))
     }
 
     async fn set_panic(

@@ -709,12 +709,14 @@ async fn events(From(site): From<Site>, request: Request) -> Result<Json, Proble
 struct UpdatesQuery {
     namespace: String,
     pod: String,
+    cases: bool,
 }
 
 async fn updates(From(site): From<Site>, request: Request) -> Result<Json, Problem> {
-    let UpdatesQuery { namespace, pod } = parameters(&request)?;
-    let context = site.context("/api/v1/updates")?;
-    Ok(Json(convert::updates(&told::list(&context, &namespace, &pod))))
+    let UpdatesQuery { namespace, pod, cases } = parameters(&request)?;
+    let asked = v1::ListUpdatesRequest { namespace, pod, cases };
+    let told = site.ask_context("/api/v1/updates", move |c| told::list(c, &asked)).await?;
+    Ok(Json(convert::updates(&told)))
 }
 
 async fn exposition(From(site): From<Site>) -> Response {

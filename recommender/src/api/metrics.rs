@@ -126,6 +126,7 @@ pub(crate) fn exposition(context: &Context, capacity: &Capacity<'_>, rows: &str)
     let (state, health) = (&*context.engine.state().study(), context.engine.health());
     let mut text = Text::default();
     text.gauge("ready", "1 once everything acknowledged before has been read back", 1);
+    checks(&mut text, context);
     ingest(&mut text, state, health);
     storage(&mut text, health);
     kept(&mut text, state);
@@ -477,6 +478,14 @@ fn events(text: &mut Text, context: &Context) {
     text.count("kubernetes_conditions_written", "Conditions of pods written.", counts.conditions);
 }
 
+/// What `/readyz` looks at: the store, certificates, the cluster, the webhook's registration, the updater, the panic switch.
+fn checks(text: &mut Text, context: &Context) {
+    let checks = context.readiness.checks(context.engine.health(), context.engine.now_usec());
+    let failing = checks.iter().map(|check| (check.name, u64::from(check.trouble.is_some())));
+    let help = "1 where a check of /readyz has something to say, by check; /readyz?verbose says what.";
+    text.by_values(Kind::Gauge, "check_failing", help, "check", failing);
+}
+
 /// Changes of the Kubernetes cluster's pods.
 fn updater(text: &mut Text, context: &Context) {
     let Some(updater) = context.readiness.updater() else { return };
@@ -489,6 +498,17 @@ fn updater(text: &mut Text, context: &Context) {
         let counts = Came::ALL.map(|came| (came.as_str(), told.counts(deed, came)));
         text.by_label(Kind::Counter, name, help, "outcome", counts);
     }
+    let help = "Evictions of pods that agents offered, by what came of them; among all evictions, too.";
+    let counts = Came::ALL.map(|came| (came.as_str(), told.offered(came)));
+    text.by_label(Kind::Counter, "updater_offer_evictions", help, "outcome", counts);
+    let offers = told.offers_standing() as u64;
+    text.gauge(
+        "updater_offers",
+        "Pods of which agents rule that they should go, and that are there.",
+        offers,
+    );
+    let help = "Choices about so many pods that they are not kept to be replayed.";
+    text.count("updater_cases_too_large", help, told.cases_too_large());
     let refused = told.refused();
     let left = Reason::ALL.iter().filter_map(|reason| Some((reason.as_str(), *refused.get(reason)?)));
     let help =

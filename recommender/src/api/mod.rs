@@ -162,7 +162,13 @@ impl Context {
     fn desk<'a>(&'a self, policies: &'a Set, before: &'a Kept, state: &'a State) -> Desk<'a> {
         let largest = largest_node(state);
         let (advisor, wanted) = (&self.advisor, &self.wanted);
-        Desk { advisor, policies, before, state, now_usec: self.engine.now_usec(), largest, wanted }
+        let now_usec = self.engine.now_usec();
+        Desk { advisor, policies, before, state, now_usec, largest, frozen: false, wanted }
+    }
+
+    /// Whether a namespace of the followed cluster says that nothing of it is to be changed, or it is not known yet whether it does.
+    pub(crate) fn freezes(&self, namespace: &str) -> bool {
+        self.readiness.followed().is_some_and(|followed| followed.freezes(namespace))
     }
 
     /// Answers for a pod, and notes how long that took.
@@ -170,7 +176,10 @@ impl Context {
         let began = std::time::Instant::now();
         let (set, kept) = (self.policies.set(), self.stored.kept());
         // One pod's answer takes less than a millisecond: nobody need wait for it at the gate, nor it for others.
-        let advice = pod::advise_pod(&self.desk(&set, &kept, &self.engine.state().read()), pod, rules);
+        let frozen = self.freezes(&pod.metadata.namespace);
+        let state = self.engine.state().read();
+        let advice = pod::advise_pod(&Desk { frozen, ..self.desk(&set, &kept, &state) }, pod, rules);
+        drop(state);
         self.advisor.times.add(began.elapsed());
         advice
     }

@@ -274,6 +274,19 @@ impl Ticket {
         }
     }
 
+    /// The recommender itself does not make a change, and why: kept among attempts, and left out where there are too many.
+    pub(crate) async fn refused(&self, object: Object, after: Value, why: &str) {
+        let Some(inner) = self.0.clone() else { return };
+        let Some(left_out) = inner.audit.admits(&inner.who()) else { return };
+        let why = why.to_owned();
+        let written = tokio::task::spawn_blocking(move || {
+            let entry = inner.entry(object).with(None, Some(&after)).ended(Outcome::Refused, &why);
+            // That it cannot be written is told by the record itself.
+            let _told = inner.audit.whole(Of::Attempts, Entry { left_out, ..entry });
+        });
+        let _written = tokio::time::timeout(PATIENCE, written).await;
+    }
+
     /// A change is made without an entry.
     fn lost<T>(&self, (object, after): &(Object, String), why: &str) -> Option<T> {
         if let Some(inner) = &self.0 {

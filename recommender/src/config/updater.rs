@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Span;
 
-/// What is done with recommendations for pods that run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+/// What is done with pods that run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum UpdaterMode {
     /// Nothing.
@@ -38,6 +38,9 @@ impl UpdaterMode {
 pub struct UpdaterSection {
     /// Whether pods are changed.
     pub mode: UpdaterMode,
+    /// Whether offers of agents are carried out, which rule that a pod should go (OOM kills, a node short of memory or CPU), through the Eviction
+    /// API and where its policy lets it be (`evictOffers`); no further than `mode`.
+    pub evictions: UpdaterMode,
     /// How often pods are looked at.
     pub interval: Span,
     /// Most steps in a minute, over the whole cluster.
@@ -62,6 +65,7 @@ impl Default for UpdaterSection {
         let rules = Rules::default();
         Self {
             mode: UpdaterMode::default(),
+            evictions: UpdaterMode::default(),
             interval: Span::from_secs(30),
             per_minute: rules.per_minute,
             deferred_for: Span::from_secs(rules.deferred_seconds),
@@ -102,6 +106,11 @@ impl UpdaterSection {
             "kubernetes.updater.mode",
             "needs kubernetes.view = true",
         );
+        check(
+            self.evictions <= self.mode,
+            "kubernetes.updater.evictions",
+            "can go no further than kubernetes.updater.mode",
+        );
         let within = |span: Span, least: u64, most: u64| {
             (Duration::from_millis(least)..=Duration::from_secs(most)).contains(&span.get())
         };
@@ -134,7 +143,16 @@ mod tests {
         assert!(told(true, &|_| {}).is_empty());
         assert_eq!(told(false, &|_| {}), ["kubernetes.updater.mode"]);
         assert!(told(false, &|section| section.mode = UpdaterMode::Off).is_empty());
+        for mode in [UpdaterMode::DryRun, UpdaterMode::On] {
+            assert!(told(true, &|section| section.evictions = mode).is_empty());
+        }
         for (found, key) in [
+            (
+                told(true, &|section| {
+                    (section.mode, section.evictions) = (UpdaterMode::DryRun, UpdaterMode::On);
+                }),
+                "kubernetes.updater.evictions",
+            ),
             (told(true, &|section| section.interval = Span::from_millis(1)), "kubernetes.updater.interval"),
             (told(true, &|section| section.per_minute = 0), "kubernetes.updater.per_minute"),
             (

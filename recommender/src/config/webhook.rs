@@ -39,6 +39,11 @@ pub struct WebhookSection {
     /// Answer from the status of objects of `evenkeel.dev` that this program follows by the API server of `[kubernetes]`, and ask the recommender
     /// only about pods that none governs. It needs to list and watch these objects, limit ranges and quotas.
     pub objects: bool,
+    /// With `objects`: answer from the status of objects of `autoscaling.k8s.io` that name Evenkeel as their recommender, too, by the rules of the
+    /// Vertical Pod Autoscaler, where its own admission controller is not at work. It needs to list and watch these objects.
+    pub autoscalers: bool,
+    /// Lease NAMESPACE/NAME by which that controller is known to be at work; needs to get it. Empty = a pod tells it alone.
+    pub vpa_lease: String,
     /// The recommender that is asked: `unix:///PATH` or `https://HOST:PORT`.
     pub recommender: String,
     /// Authority of the recommender's certificate, PEM.
@@ -83,6 +88,9 @@ impl Default for WebhookSection {
             client_ca: PathBuf::new(),
             mode: WebhookMode::default(),
             objects: false,
+            autoscalers: false,
+            // AdmissionControllerStatusName and the namespace of its shipped manifests.
+            vpa_lease: "kube-system/vpa-admission-controller".to_owned(),
             recommender: "unix:///run/evenkeel/recommender.sock".to_owned(),
             ca: PathBuf::new(),
             token: PathBuf::new(),
@@ -108,6 +116,12 @@ fn named(path: &Path) -> Option<PathBuf> {
     (!path.as_os_str().is_empty()).then(|| path.to_owned())
 }
 
+/// NAMESPACE/NAME.
+fn place(text: &str) -> Option<(&str, &str)> {
+    let is_name = |name: &str| !name.is_empty() && !name.contains('/');
+    text.split_once('/').filter(|(namespace, name)| is_name(namespace) && is_name(name))
+}
+
 impl WebhookSection {
     /// What it serves with, where it does over TLS.
     pub(crate) fn files(&self) -> Option<Files> {
@@ -116,8 +130,12 @@ impl WebhookSection {
 
     /// Namespace and name of the Secret with the webhook's own pair.
     pub(crate) fn secret_name(&self) -> Option<(&str, &str)> {
-        let is_name = |name: &str| !name.is_empty() && !name.contains('/');
-        self.secret.split_once('/').filter(|(namespace, name)| is_name(namespace) && is_name(name))
+        place(&self.secret)
+    }
+
+    /// Namespace and name of the Lease of the Vertical Pod Autoscaler's admission controller.
+    pub(crate) fn vpa_lease(&self) -> Option<(&str, &str)> {
+        place(&self.vpa_lease)
     }
 
     /// How the recommender is reached.
@@ -152,6 +170,12 @@ impl WebhookSection {
         }
         if !self.registration.is_empty() && named(&self.authority).is_none() {
             found.push(("webhook.authority", "must name what webhook.registration is to have".to_owned()));
+        }
+        if !self.vpa_lease.is_empty() && self.vpa_lease().is_none() {
+            found.push(("webhook.vpa_lease", "must be NAMESPACE/NAME of a Lease, or empty".to_owned()));
+        }
+        if self.autoscalers && !self.objects {
+            found.push(("webhook.autoscalers", "needs webhook.objects".to_owned()));
         }
         if !self.secret.is_empty() {
             if self.secret_name().is_none() {
@@ -191,6 +215,8 @@ mod tests {
             (told(&|section| section.timeout = Span::from_secs(2)), "webhook.timeout"),
             (told(&|section| section.registration = "evenkeel".into()), "webhook.authority"),
             (told(&|section| section.secret = "a/b".into()), "webhook.secret"),
+            (told(&|section| section.vpa_lease = "a".into()), "webhook.vpa_lease"),
+            (told(&|section| section.autoscalers = true), "webhook.autoscalers"),
         ] {
             assert_eq!(found, [key]);
         }

@@ -425,7 +425,7 @@ impl Connection {
         let word = words.word(key);
         // A leader before this one may have told something.
         let is_first = self.told.is_none() && !self.leading.is_shared();
-        if is_first && word.entries.is_empty() && !word.panic {
+        if is_first && word.entries.is_empty() && word.frozen_namespaces.is_empty() && !word.panic {
             self.silent = Some((version, Instant::now()));
             return;
         }

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use evenkeel_kubernetes::objects::{
-    Autoscaler, FROZEN, OWN_CONDITIONS, Resolved, TargetRef, Targets, stamped,
+    Autoscaler, FROZEN, FROZEN_NAMESPACE, OWN_CONDITIONS, Resolved, TargetRef, Targets, stamped,
 };
-use evenkeel_kubernetes::{ApiServer, View};
+use evenkeel_kubernetes::{ApiServer, PANIC, View};
 use evenkeel_model::selector::LabelSelector;
 use evenkeel_rightsizing::policy::{API_VERSION, MAX_POLICY_BYTES, Policy, PolicyError, read_resolved};
 use serde::Deserialize;
@@ -115,8 +115,9 @@ fn condition(kind: &str, holds: bool, reason: &str, message: &str) -> Value {
     json!({ "type": kind, "status": status, "reason": reason, "message": message })
 }
 
-/// What an object's status should be; nothing before a pass has looked at it.
+/// What an object's status should be; nothing before a pass has looked at it, or it is known whether its namespace is frozen.
 pub(super) fn status(read: &Read, object: &Autoscaler, context: &Context, now: &str) -> Option<Value> {
+    context.readiness.followed().filter(|followed| followed.knows_namespaces())?;
     let told = match &read.policy {
         Ok(policy) => {
             let set = context.policies.set();
@@ -141,13 +142,18 @@ pub(super) fn status(read: &Read, object: &Autoscaler, context: &Context, now: &
     if let (Ok(_), Some(why)) = (&read.policy, &read.trouble) {
         conditions.push(condition("ConfigUnsupported", true, "TargetUnusable", why));
     }
-    if let (Ok(_), true) = (&read.policy, context.engine.state().is_panic()) {
-        conditions.push(condition(
-            FROZEN,
-            true,
-            "Panic",
-            "the panic switch is on: nothing is set or changed",
-        ));
+    let namespace = &object.metadata.namespace;
+    let why = match (context.engine.state().is_panic(), context.freezes(namespace)) {
+        (true, _) => Some(("Panic", "the panic switch is on: nothing is set or changed".to_owned())),
+        (_, true) => {
+            let why =
+                format!("namespace {namespace} has the annotation {PANIC}: nothing of it is set or changed");
+            Some((FROZEN_NAMESPACE, why))
+        }
+        _ => None,
+    };
+    if let (Ok(_), Some((reason, why))) = (&read.policy, why) {
+        conditions.push(condition(FROZEN, true, reason, &why));
     }
     let before = object.status["conditions"].as_array().map_or(&[][..], |all| all);
     Some(json!({

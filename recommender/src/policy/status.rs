@@ -144,8 +144,16 @@ impl Seen {
         });
         let mut status = Map::new();
         if !self.containers.is_empty() {
-            let containers: Vec<Value> =
-                self.containers.iter().map(|(name, r)| recommended(name, r)).collect();
+            let learns = set.all().get(at).and_then(|d| d.policy.startup).is_some_and(|boost| boost.learned);
+            let told = |(name, r): (&String, &BTreeMap<String, v1::Recommendation>)| {
+                let mut told = recommended(name, r);
+                let start = r.values().find_map(|r| Some((&r.resource, r.start.filter(|_| learns)?)));
+                if let Some((resource, start)) = start {
+                    told["start"] = json!({ resource: written(resource, start) });
+                }
+                told
+            };
+            let containers: Vec<Value> = self.containers.iter().map(told).collect();
             status.insert("recommendation".into(), json!({ "containers": containers }));
         }
         status.insert("conditions".into(), conditions.into());

@@ -17,6 +17,7 @@ use evenkeel_store::key::Image;
 use evenkeel_store::state::State;
 
 use super::caps::{self, Named, Present};
+use super::learned::{Learned, learned};
 use super::limits::Limits;
 use super::predefined::{self, Predefined};
 use super::rules::{self, Chosen};
@@ -72,6 +73,8 @@ pub struct Raw {
     pub made_usec: u64,
     /// The rule looks at the last seconds.
     pub looks_at_seconds: bool,
+    /// What its start could use, where starts were seen.
+    pub start: Option<Learned>,
 }
 
 impl Raw {
@@ -234,6 +237,7 @@ impl Advisor {
             let (current, previous) = (scaled(current), scaled(said));
             let question = Question { resource, now_ms: now_usec / 1000, current, previous };
             let view = View::new(state, asked.of(), resource).sharing(&self.shared, now_usec);
+            let view = if rule.leaves_starts_out() { view.without_starts() } else { view };
             let mut answer = rule.recommend(&question, &view);
             for value in [&mut answer.request, &mut answer.lower, &mut answer.upper] {
                 *value = value.map(|v| v.div_ceil(scale));
@@ -253,6 +257,7 @@ impl Advisor {
             killed_at: caps::killed_at(&View::new(state, asked.of(), Resource::Memory), now_usec / 1000),
             made_usec: now_usec,
             looks_at_seconds: rule.looks_at_seconds(),
+            start: learned(&View::new(state, asked.of(), Resource::Cpu), now_usec, rule.leaves_starts_out()),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Owns what bounds a value, in order: policy, LimitRange, ResourceQuota, largest node, limit; and what is said about a limit
 //! that killed.
 
+use evenkeel_model::narrow::f64_to_u64;
 use evenkeel_model::quantity::Quantity;
 use evenkeel_rightsizing::history::{Cause, History};
 use evenkeel_rightsizing::policy::bounds::{Cap, capped, limit_cap};
@@ -72,7 +73,7 @@ pub(super) fn all(
 }
 
 /// `value * times / by`, rounded up where that is wished; `value` where nothing divides it.
-pub(super) fn scaled(value: u64, times: u64, by: u64, up: bool) -> u64 {
+pub(crate) fn scaled(value: u64, times: u64, by: u64, up: bool) -> u64 {
     let product = u128::from(value) * u128::from(times);
     let quotient = if up { product.div_ceil(u128::from(by.max(1))) } else { product / u128::from(by.max(1)) };
     if by == 0 { value } else { u64::try_from(quotient).unwrap_or(u64::MAX) }
@@ -107,7 +108,8 @@ pub(super) fn raise_limit(
         return None;
     }
     let goal = goal::Params::default();
-    let least = limit.saturating_add((limit as f64 * goal.oom_margin) as u64).max(limit + goal.oom_min_bytes);
+    let least =
+        limit.saturating_add(f64_to_u64(limit as f64 * goal.oom_margin)).max(limit + goal.oom_min_bytes);
     let wanted = value.unwrap_or(0).max(least).next_multiple_of(MIB);
     let others = caps.iter().filter(|cap| cap.whose != "limit").map(Named::cap);
     let wanted = capped(wanted, others).0;

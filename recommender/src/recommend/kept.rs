@@ -8,6 +8,7 @@ use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::rule::Answer;
 
 use super::advice::{Advisor, Asked, Raw, index};
+use super::learned::Learned;
 use super::pod::{ContainerAdvice, PodAdvice, asked, resources};
 use super::stored::Stored;
 use super::{Bounding, Now};
@@ -111,6 +112,7 @@ impl AtHand<'_> {
             killed_at: None,
             made_usec: self.now_usec.saturating_sub(age.saturating_mul(1_000_000)),
             looks_at_seconds: false,
+            start: kept[0].start.map(|cpu_milli| Learned { cpu_milli, seconds: kept[0].start_seconds }),
         };
         let mut both = bounds.recommend(asked, now, &raw);
         for (r, kept) in both.iter_mut().zip(kept) {

@@ -153,7 +153,7 @@ impl Limits {
     }
 
     /// What a namespace of a cluster allows of a resource; of none, of the one that is followed, if any.
-    pub(super) fn of(&self, cluster: Option<&str>, namespace: &str, resource: Resource) -> Allowed {
+    pub(crate) fn of(&self, cluster: Option<&str>, namespace: &str, resource: Resource) -> Allowed {
         let made = self.made.read().unwrap_or_else(PoisonError::into_inner);
         let followed = made.followed.as_ref().filter(|(of, _)| cluster.is_none_or(|cluster| cluster == of));
         let all = followed.map_or(&made.others, |(_, all)| all);

@@ -2,7 +2,7 @@
 //! what it says.
 //!
 //! One value is made in `advice.rs`, with the rules by name in `rules.rs` and the values of last resort in `predefined.rs`;
-//! a pod's answer in `pod.rs`, or in `kept.rs` where there is no time for it, and in `stated.rs` where there is no history, within what the namespace allows it as a whole (`whole.rs`), with more CPU while it starts (`startup.rs`); that of every workload in `list.rs`, the
+//! a pod's answer in `pod.rs`, or in `kept.rs` where there is no time for it, and in `stated.rs` where there is no history, within what the namespace allows it as a whole (`whole.rs`), with more CPU while it starts (`startup.rs`), as much as starts were seen to use (`learned.rs`); that of every workload in `list.rs`, the
 //! answers kept of the latter in `stored.rs`; usage records in `usage.rs`, with how much of a window was seen in `coverage.rs`. The rules themselves are
 //! `evenkeel_rightsizing`. Nothing here changes the state.
 
@@ -10,6 +10,7 @@ pub mod advice;
 pub(crate) mod caps;
 mod coverage;
 pub mod kept;
+pub mod learned;
 pub mod limits;
 pub mod list;
 pub mod pod;
@@ -53,6 +54,8 @@ pub struct Desk<'a> {
     pub now_usec: u64,
     /// Largest node seen.
     pub largest: Amounts,
+    /// The namespace of the pod that is asked about says that nothing of it is to be changed.
+    pub frozen: bool,
     /// What the last pass over all workloads recommended, which rules may keep to.
     pub before: &'a Kept,
     /// Whether whoever asked still waits: a long answer ends early when not, and nobody sees it.
@@ -148,6 +151,9 @@ impl<'a> Bounding<'a> {
         let then = list::class(requests, after(|a| a.limit));
         let mut both = advice.into_iter().zip(Resource::ALL).map(|(advice, resource)| {
             let mut r = message(asked, resource, now, advice);
+            if let Some(learned) = raw.start.filter(|_| resource == Resource::Cpu) {
+                (r.start, r.start_seconds) = (Some(learned.cpu_milli), learned.seconds);
+            }
             (r.rule, r.rule_crc32c) = (raw.rule.to_owned(), raw.rule_crc32c);
             r.changes_class = before != then;
             r.qos_class_before = class_on_the_wire(before).into();

@@ -49,7 +49,7 @@ pub struct PodAdvice {
     pub qos_after: QosClass,
     /// For how long at most containers request what they do while they start, seconds.
     pub startup_seconds: u64,
-    /// The panic switch is on: nothing is to be changed.
+    /// The panic switch is on, or the namespace is frozen: nothing is to be changed.
     pub panic: bool,
     /// The answers are those of the run before: history is still being read back.
     pub loading: bool,
@@ -118,7 +118,7 @@ fn completed(mut value: Value) -> Option<String> {
 pub fn advise_pod(desk: &Desk<'_>, pod: &Pod, rules: &[Chosen]) -> PodAdvice {
     let labels = pod.metadata.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()));
     let (governing, selecting) = desk.policies.governing((None, &pod.metadata.namespace), labels);
-    let panic = desk.state.panic.on;
+    let panic = desk.state.panic.on || desk.frozen;
     let advise = |container: &Container| {
         let (asked, now) = asked(pod, container);
         let one = |rule: Option<&Chosen>| desk.recommend(&asked, &now, governing, rule);

@@ -28,6 +28,8 @@ pub struct Chosen {
     checksum: u32,
     /// Parameters of the rule `vpa`, whose least is a pod's.
     vpa: Option<vpa::Params>,
+    /// It looks at the running state alone: containers request more while they start.
+    without_starts: bool,
 }
 
 impl std::fmt::Debug for Chosen {
@@ -45,7 +47,7 @@ impl Chosen {
         let text = serde_json::to_string(params).unwrap_or_default();
         let key: Arc<str> = format!("{}{variant} {text}", rule.name()).into();
         let checksum = crc32c::crc32c(key.as_bytes());
-        Self { rule: Arc::new(rule), key, checksum, vpa: None }
+        Self { rule: Arc::new(rule), key, checksum, vpa: None, without_starts: false }
     }
 
     fn vpa(params: vpa::Params) -> Self {
@@ -55,9 +57,24 @@ impl Chosen {
     /// The same for one of so many containers of a pod, where that makes another rule of it.
     pub(crate) fn of_pod(&self, containers: usize) -> Cow<'_, Self> {
         match self.vpa.filter(|_| containers > 1) {
-            Some(params) => Cow::Owned(Self::vpa(params.of_pod(containers))),
+            Some(params) => {
+                let own = Self::vpa(params.of_pod(containers));
+                Cow::Owned(if self.without_starts { own.without_starts() } else { own })
+            }
             None => Cow::Borrowed(self),
         }
+    }
+
+    /// The same, which leaves seconds of starts out of the CPU.
+    fn without_starts(self) -> Self {
+        let key: Arc<str> = format!("{} without starts", self.key).into();
+        let checksum = crc32c::crc32c(key.as_bytes());
+        Self { key, checksum, without_starts: true, ..self }
+    }
+
+    /// Whether seconds of starts are left out of the CPU.
+    pub(crate) const fn leaves_starts_out(&self) -> bool {
+        self.without_starts
     }
 
     /// The rule's name.
@@ -149,12 +166,14 @@ fn aimed(params: goal::Params, goals: &Goals) -> goal::Params {
     }
 }
 
-/// The rule of a policy.
+/// The rule of a policy: where it gives starts more, seconds of starts say nothing of what the running state needs.
 ///
 /// # Errors
 /// As [`choose`].
 pub fn of_policy(policy: &Policy, config: &Recommend) -> Result<Chosen, String> {
-    choose(policy.rule.as_deref().unwrap_or(&config.rule), &policy.parameters, &policy.goals, config)
+    let rule = policy.rule.as_deref().unwrap_or(&config.rule);
+    let chosen = choose(rule, &policy.parameters, &policy.goals, config)?;
+    Ok(if policy.startup.is_some() { chosen.without_starts() } else { chosen })
 }
 
 #[cfg(test)]
@@ -177,6 +196,12 @@ mod tests {
         assert_eq!(plain, key(serde_json::json!({"namespace": false})));
         assert_ne!(plain, key(serde_json::json!({"namespace": true})));
         assert_ne!(plain, key(serde_json::json!({"percentilePerMille": 950})));
+        for name in NAMES {
+            let with = chosen(name, Value::Null, Goals::default()).unwrap();
+            let without = with.clone().without_starts();
+            assert_ne!((with.key(), with.checksum()), (without.key(), without.checksum()));
+            assert!(without.of_pod(2).leaves_starts_out() && !with.of_pod(2).leaves_starts_out(), "{name}");
+        }
         let goals = Goals { cpu_over: Some(0.05), ..Goals::default() };
         let goal = chosen("goal", Value::Null, goals).unwrap();
         assert!(goal.key().contains("\"cpuOver\":0.05"), "{goal:?}");

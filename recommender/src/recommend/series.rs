@@ -4,6 +4,7 @@
 //! A value is what the rules take: the mean of CPU, the peak of memory. Of several replicas it is that of the one at rank
 //! 95 % (of a day, of all together). Seconds are those that are kept of containers that run, each by itself.
 
+use evenkeel_model::narrow::f64_to_u64;
 use std::collections::BTreeMap;
 
 use evenkeel_model::key::ContainerKey;
@@ -179,7 +180,7 @@ impl Place {
         let (first, mut values) = (from.div_ceil(step), Vec::new());
         let mut take = |number: u64, heights: &Histogram, peak: u64| {
             let value = match asked.resource {
-                Resource::Cpu => forecast::values(heights, peak).map(|values| values[0].round() as u64),
+                Resource::Cpu => forecast::values(heights, peak).map(|values| f64_to_u64(values[0].round())),
                 Resource::Memory => Some(peak),
             };
             // What goes on is told once it has ended.

@@ -28,9 +28,9 @@ pub(super) fn boost(
         resources.requests.cpu().or(resources.limits.cpu()).and_then(Quantity::milli_u64)
     };
     let startup = |container: &ContainerAdvice| {
-        let is_known =
-            container.recommendations.iter().any(|one| one.resource == "cpu" && one.request.is_some());
-        let request = cpu(container).filter(|_| is_known)?;
+        let mut known = container.recommendations.iter().filter(|one| one.resource == "cpu");
+        let known = known.find(|one| one.request.is_some())?;
+        let request = cpu(container)?;
         // A limit that keeps its ratio goes up with it, within the greatest one.
         let stays = container.resources.limits.cpu().and_then(Quantity::milli_u64);
         let (follows, stays) = match policy.limits {
@@ -41,7 +41,7 @@ pub(super) fn boost(
         let follows = follows.zip(of_limits).map(|(limit, most)| scaled(most, request, limit, false));
         let most =
             allowed.max.into_iter().chain(allowed.pod_max).chain(largest).chain(stays).chain(follows).min();
-        let boosted = boost.of(request).min(most.unwrap_or(u64::MAX));
+        let boosted = boost.of(request, known.start).min(most.unwrap_or(u64::MAX));
         (boosted > request).then_some(boosted)
     };
     let all: Vec<Option<u64>> = containers.iter().map(startup).collect();

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use evenkeel_model::pod::{Container, Pod};
+use evenkeel_model::pod::{Container as Asking, Pod};
 use evenkeel_model::quantity::Quantity;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::policy::{InitialResources, Policy, UpdateMode};
@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::Bounding;
 use super::advice::{Advisor, Raw};
+use super::learned::Learned;
 use super::pod::{ContainerAdvice, PodAdvice, asked, resources};
 use super::{startup, whole};
 use crate::policy::{Governing, Set};
@@ -24,7 +25,14 @@ const TIER: &str = "status of the policy";
 
 /// What an object's status says of its containers.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Stated(HashMap<String, [Answer; 2]>);
+pub(crate) struct Stated(HashMap<String, Container>);
+
+/// What it says of one: both answers, and what its start could use.
+#[derive(Debug, Clone, PartialEq)]
+struct Container {
+    answers: [Answer; 2],
+    start: Option<Learned>,
+}
 
 impl Stated {
     /// Reads a status; what makes no sense in it is not said.
@@ -32,16 +40,23 @@ impl Stated {
         let containers = status["recommendation"]["containers"].as_array();
         let of = |container: &Value| {
             let name = container["name"].as_str()?.to_owned();
-            Some((name, Resource::ALL.map(|resource| answer(container, resource))))
+            let start = amount(&container["start"][Resource::Cpu.as_str()], Resource::Cpu);
+            let start = start.map(|cpu_milli| Learned { cpu_milli, seconds: 0 });
+            Some((
+                name,
+                Container { answers: Resource::ALL.map(|resource| answer(container, resource)), start },
+            ))
         };
         Self(containers.into_iter().flatten().filter_map(of).collect())
     }
 
     fn raw(&self, rule: &'static str, container: &str) -> Raw {
+        let known = self.0.get(container);
         Raw {
             rule,
             rule_crc32c: 0,
-            answers: self.0.get(container).cloned().unwrap_or_else(|| [Answer::none(), Answer::none()]),
+            answers: known.map_or_else(|| [Answer::none(), Answer::none()], |known| known.answers.clone()),
+            start: known.and_then(|known| known.start),
             killed_at: None,
             made_usec: 0,
             looks_at_seconds: false,
@@ -52,7 +67,7 @@ impl Stated {
     fn is_whole(&self, policy: &Policy, pod: &Pod) -> bool {
         let is_off = |name: &str| policy.container(name).is_some_and(|container| container.off);
         let is_said = |name: &str| {
-            self.0.get(name).is_some_and(|both| both.iter().all(|answer| answer.request.is_some()))
+            self.0.get(name).is_some_and(|known| known.answers.iter().all(|answer| answer.request.is_some()))
         };
         policy.mode == UpdateMode::Off
             || policy.initial == InitialResources::Never
@@ -60,18 +75,20 @@ impl Stated {
     }
 }
 
-fn answer(container: &Value, resource: Resource) -> Answer {
-    let amount = |value: &Value| {
-        let quantity = match value {
-            Value::String(text) => Quantity::parse(text).ok()?,
-            Value::Number(number) => Quantity::parse(&number.to_string()).ok()?,
-            _ => return None,
-        };
-        match resource {
-            Resource::Cpu => quantity.milli_u64(),
-            Resource::Memory => quantity.to_u64(),
-        }
+fn amount(value: &Value, resource: Resource) -> Option<u64> {
+    let quantity = match value {
+        Value::String(text) => Quantity::parse(text).ok()?,
+        Value::Number(number) => Quantity::parse(&number.to_string()).ok()?,
+        _ => return None,
     };
+    match resource {
+        Resource::Cpu => quantity.milli_u64(),
+        Resource::Memory => quantity.to_u64(),
+    }
+}
+
+fn answer(container: &Value, resource: Resource) -> Answer {
+    let amount = |value: &Value| amount(value, resource);
     let name = resource.as_str();
     match amount(&container["resources"]["requests"][name]) {
         Some(request) => Answer {
@@ -97,6 +114,15 @@ pub(crate) struct ByStatus<'a> {
 }
 
 impl ByStatus<'_> {
+    /// Whether some object governs a pod with these labels, whatever it says.
+    pub(crate) fn governs<'l>(
+        &self,
+        pod: &Pod,
+        labels: impl IntoIterator<Item = (&'l str, &'l str)> + Clone,
+    ) -> bool {
+        !self.policies.governing((None, &pod.metadata.namespace), labels).1.is_empty()
+    }
+
     /// The answer for a pod with these labels, and whether all of it is known; nothing where no object governs the pod, or nothing is known
     /// of what the one says that does.
     pub(crate) fn pod<'l>(
@@ -125,7 +151,7 @@ impl ByStatus<'_> {
     fn container(
         &self,
         pod: &Pod,
-        container: &Container,
+        container: &Asking,
         governing: Governing<'_>,
         stated: &Stated,
     ) -> ContainerAdvice {
@@ -275,6 +301,31 @@ mod tests {
             assert_eq!(advice.startup_seconds, if boost.is_null() { 0 } else { 300 });
             let frozen = ByStatus { panic: true, ..by }.pod(&pod, [("app", "web")]).unwrap().0;
             assert_eq!(frozen.containers[0].startup, None);
+        }
+    }
+
+    #[test]
+    fn a_start_has_as_much_as_was_learned_within_what_the_policy_gives() {
+        let advisor = advisor();
+        for (boost, start, want) in [
+            (json!({ "factor": 4, "learned": true }), "600m", Some(600)),
+            (json!({ "factor": 2, "learned": true }), "600m", Some(500)),
+            (json!({ "amount": "100m", "learned": true }), "300m", Some(300)),
+            // It needs no more than the running state.
+            (json!({ "factor": 4, "learned": true }), "200m", None),
+            // Nothing was learned yet, or nothing that can be read.
+            (json!({ "factor": 4, "learned": true }), "", Some(1000)),
+            (json!({ "factor": 4, "learned": false }), "600m", Some(1000)),
+            (json!({ "factor": 4 }), "600m", Some(1000)),
+        ] {
+            let mut said = status("250m", "64Mi");
+            said["recommendation"]["containers"][0]["start"] = json!({ "cpu": start });
+            let spec = json!({ "target": {}, "startupBoost": boost });
+            let (set, pod) = (set(std::slice::from_ref(&spec)), asked_with(&json!({})));
+            let stated = HashMap::from([("shop/p0".to_owned(), Stated::read(&said))]);
+            let by = ByStatus { advisor: &advisor, policies: &set, stated: &stated, panic: false };
+            let (advice, _) = by.pod(&pod, [("app", "web")]).unwrap();
+            assert_eq!(advice.containers[0].startup, want, "{spec} {start}");
         }
     }
 

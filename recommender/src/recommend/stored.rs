@@ -187,6 +187,7 @@ impl Stored {
                 state: &state,
                 now_usec: context.engine.now_usec(),
                 largest,
+                frozen: false,
                 wanted: &wanted,
             };
             while let Some(line) = next {
@@ -223,7 +224,7 @@ impl Stored {
             if let Some(containers) = self.pass(context, &stopped) {
                 debug!(
                     containers,
-                    millis = began.elapsed().as_millis() as u64,
+                    millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
                     "recommendations were made anew"
                 );
             }
@@ -390,6 +391,7 @@ mod tests {
             gone_minutes: 1,
             events: 1,
             subjects: 1,
+            start_usec: 0,
         });
         let asked = Asked {
             cluster: Some("c".into()),

@@ -55,6 +55,7 @@ pub(super) fn empty() -> State {
         gone_minutes: 5,
         events: 10,
         subjects: 5_000,
+        start_usec: 0,
     })
 }
 
@@ -158,6 +159,7 @@ impl Feed {
             state: &self.state,
             now_usec: self.now,
             largest: [None; 2],
+            frozen: false,
             before: &site.before,
             wanted: &site.wanted,
         }

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tracing::{debug, info, warn};
 
-use super::told::{Came, written};
+use super::told::{Came, left, written};
 use super::{Updater, panic_of};
 use crate::api::Context;
 use crate::audit::{Object, Outcome, Ticket};
@@ -34,8 +34,9 @@ pub(super) async fn out(
     let before = panic_of(context);
     for action in actions {
         let is_eviction = matches!(action.deed, Deed::Evict { .. });
-        if context.config.now().kubernetes.updater.mode != UpdaterMode::On {
-            if is_eviction {
+        let is_offer = action.reason == Reason::Offered;
+        if mode(context, is_offer) != UpdaterMode::On {
+            if is_eviction && !is_offer {
                 kept.evicts_not(&action.namespace, &action.workload);
             }
             updater.told.step(&action, Came::DryRun, "", context.engine.now_usec());
@@ -53,11 +54,16 @@ pub(super) async fn out(
         };
         updater.told.step(&action, came, &why, context.engine.now_usec());
         if came == Came::Done {
+            if is_offer {
+                let now = context.engine.now_usec() / 1_000_000;
+                let created = pod.map_or(now, |pod| pod.created);
+                kept.took_offer(&action.namespace, &action.workload, created, now);
+            }
             updater.trouble(None);
             say(updater, context, &action).await;
             continue;
         }
-        if is_eviction {
+        if is_eviction && !is_offer {
             kept.evicts_not(&action.namespace, &action.workload);
         }
         debug!(pod = action.pod, why, "a step came to nothing");
@@ -74,6 +80,13 @@ pub(super) async fn out(
         }
     }
     None
+}
+
+/// How far steps are carried out.
+fn mode(context: &Context, is_offer: bool) -> UpdaterMode {
+    let config = context.config.now();
+    let updater = &config.kubernetes.updater;
+    if is_offer { updater.evictions.min(updater.mode) } else { updater.mode }
 }
 
 /// A step between the beginning and the end of its entry in the audit record. What is noted alone is none.
@@ -214,8 +227,18 @@ async fn say(updater: &Updater, context: &Context, action: &Action) {
         return;
     }
     let usec = context.engine.now_usec();
-    let (word, verb) =
-        if deed == "evict" { ("EvictedByUpdater", "Evict") } else { ("ResizedByUpdater", "Resize") };
+    // The kubelet's own word for a pod that goes for the sake of its node.
+    let is_offer = action.reason == Reason::Offered;
+    let (word, verb) = match &action.deed {
+        Deed::Evict { .. } if is_offer => ("Evicted", "Evict"),
+        Deed::Evict { .. } => ("EvictedByUpdater", "Evict"),
+        _ => ("ResizedByUpdater", "Resize"),
+    };
+    let note = if is_offer {
+        format!("{why} (policy {policy})")
+    } else {
+        format!("{reason}: {why} (policy {policy})")
+    };
     let event = PodEvent {
         namespace: namespace.clone(),
         pod: pod.clone(),
@@ -225,8 +248,8 @@ async fn say(updater: &Updater, context: &Context, action: &Action) {
         node: action.node.clone(),
         reason: word,
         action: verb,
-        is_warning: false,
-        note: format!("{reason}: {why} (policy {policy})"),
+        is_warning: is_offer,
+        note,
         at: time(usec),
         number: usec,
     };
@@ -257,9 +280,16 @@ pub(super) async fn say_left(updater: &Updater, context: &Context, all: &[Worklo
     };
     let (mut told, usec) = (0, context.engine.now_usec());
     for refusal in new {
-        let Refusal { namespace, workload, pod, policy, why, reason } = refusal;
+        let Refusal { namespace, workload, pod, policy, why, reason, .. } = refusal;
         let word = reason.as_str();
         info!(namespace, workload, pod, reason = word, why, "a pod that runs is left as it is");
+        if !is_for_a_while(*reason) {
+            let ticket = Ticket::own(context.readiness.audit(), FROM, "updater");
+            let (kind, name) = if pod.is_empty() { ("Workload", workload) } else { ("Pod", pod) };
+            ticket
+                .refused(Object::new(kind, namespace, name), left(refusal), &format!("{word}: {why}"))
+                .await;
+        }
         let of = all.iter().filter(|of| of.namespace == *namespace && of.name == *workload);
         let found = of.flat_map(|of| &of.pods).find(|of| of.name == *pod);
         let Some(found) = found.filter(|_| needs_somebody(*reason) && told < MOST_EVENTS) else { continue };
@@ -286,6 +316,11 @@ pub(super) async fn say_left(updater: &Updater, context: &Context, all: &[Worklo
             return;
         }
     }
+}
+
+/// Whether a reason goes by itself with other steps: then it is told where steps are, and is no entry in the audit record.
+const fn is_for_a_while(reason: Reason) -> bool {
+    matches!(reason, Reason::UnderWay | Reason::CanaryWatched | Reason::Rate | Reason::Budget)
 }
 
 /// A time with six digits of a second, which the API asks for.

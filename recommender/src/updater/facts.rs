@@ -177,6 +177,7 @@ pub(super) fn pod(object: &Value, now: u64) -> Option<Pod> {
         sizes,
         asked: None,
         watched: None,
+        offer: None,
     })
 }
 

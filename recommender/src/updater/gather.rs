@@ -2,21 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_kubernetes::View;
 use evenkeel_kubernetes::objects::Refused;
+use evenkeel_kubernetes::{PANIC, View};
 use evenkeel_updater::Workload;
 use evenkeel_webhook::serve::STARTING;
 use serde_json::Value;
 
 use super::Updater;
 use super::facts;
+use super::offers::Offers;
 use super::wishes::Wish;
 use crate::gates;
 
 const CORE: &str = "/api/v1";
 const APPS: &str = "/apps/v1";
-/// Annotation of a namespace that freezes what is in it, with any value but `false`.
-const PANIC: &str = "evenkeel.dev/panic";
 
 /// Kinds of owners whose template and count of replicas are asked for.
 const OWNERS: [(&str, &str, &str); 4] = [
@@ -60,7 +59,7 @@ pub(super) async fn namespace(
     updater: &Updater,
     view: &View,
     namespace: &str,
-    wishes: &BTreeMap<String, Wish>,
+    (wishes, offers): (&BTreeMap<String, Wish>, &Offers),
     now: u64,
 ) -> Result<Gathered, Refused> {
     let own = updater.api.object(&format!("{CORE}/namespaces"), &[namespace]).await?;
@@ -78,9 +77,10 @@ pub(super) async fn namespace(
     let mut found: BTreeMap<String, Workload> = BTreeMap::new();
     let mut owners: BTreeSet<(String, String, String)> = BTreeSet::new();
     for object in pods.iter().filter(|pod| !is_begun_with(pod)) {
-        let Some(pod) = facts::pod(object, now) else { continue };
+        let Some(mut pod) = facts::pod(object, now) else { continue };
         let Some(workload) = view.workload(namespace, &pod.name, &pod.uid) else { continue };
         let Some(wish) = wishes.get(&workload) else { continue };
+        pod.offer = offers.of(namespace, &pod);
         if let Some((kind, name)) = facts::owner(object) {
             owners.insert((workload.clone(), kind, name));
         }

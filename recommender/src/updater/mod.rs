@@ -3,12 +3,19 @@
 //!
 //! Each pass says what is recommended to which workload (`wishes`), asks the API server how the pods of namespaces where that differs are now
 //! (`gather`, `facts`), fills in what the store measured (`measured`), lets the crate `evenkeel-updater` decide, which asks the simulator (`room`),
-//! and carries its steps out (`carry`). What a step leaves behind is on its pod; what is told of it, in `told`. Only the leader makes passes.
+//! and carries its steps out (`carry`). What a step leaves behind is on its pod; what is told of it, in `told`, with all that it rests on in `cases`.
+//! Only the leader makes passes.
+//!
+//! With `kubernetes.updater.evictions`, pods of which their agents rule that they should go (`offers`) take the same road. What kubelets say went
+//! wrong, which agents may have missed, is in `failures`.
 
 mod carry;
+mod cases;
 mod facts;
+mod failures;
 mod gather;
 mod measured;
+mod offers;
 mod room;
 pub(crate) mod told;
 mod wishes;
@@ -20,7 +27,7 @@ use std::time::Instant;
 use evenkeel_kubernetes::objects::Refused;
 use evenkeel_kubernetes::{ApiServer, ConnectError};
 use evenkeel_model::panic::Panic;
-use evenkeel_updater::{Action, Kept, Note, Now, Plan, Reason, Refusal, Stage, Workload, plan};
+use evenkeel_updater::{Action, Kept, Note, Now, Reason, Refusal, Stage, Workload, plan};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -29,6 +36,7 @@ use crate::config::{KubernetesSection, UpdaterMode};
 use crate::followed::Followed;
 use crate::serve::ended;
 use measured::Remembered;
+use offers::Offers;
 use room::Simulator;
 use told::Told;
 use wishes::{Wish, Wishes};
@@ -138,13 +146,16 @@ async fn pass(
     let config = context.config.now();
     let section = &config.kubernetes.updater;
     let seconds = context.engine.now_usec() / 1_000_000;
-    let (wishes, mut due) = wished(context, followed, panic).await;
+    let rules = section.rules();
+    let (wishes, offers, mut due) = wished(context, followed, panic, seconds).await;
+    updater.told.offers(offers.count());
     passes.seen.retain(|namespace| wishes.contains_key(namespace));
     due.extend(passes.active.iter().filter(|of| wishes.contains_key(*of)).cloned());
     due.extend(wishes.keys().filter(|of| !passes.seen.contains(*of)).cloned());
     let quiet = section.interval.get() * QUIET;
     passes.quiet.retain(|namespace, (then, at)| wishes.get(namespace) == Some(then) && at.elapsed() < quiet);
     due.retain(|namespace| !passes.quiet.contains_key(namespace));
+    due.extend(offers.namespaces().into_iter().filter(|of| wishes.contains_key(of)));
     if panic == Panic::Revert {
         due.extend(wishes.keys().cloned());
     }
@@ -158,7 +169,7 @@ async fn pass(
     // While nothing is changed, nothing is asked for.
     for namespace in due.iter().filter(|_| panic != Panic::Freeze) {
         let Some(wishes) = wishes.get(namespace) else { continue };
-        let gathered = gather::namespace(updater, view, namespace, wishes, seconds).await?;
+        let gathered = gather::namespace(updater, view, namespace, (wishes, &offers), seconds).await?;
         all.extend(gathered.workloads);
         set_at = set_at.max(gathered.set_at);
     }
@@ -169,7 +180,6 @@ async fn pass(
         false => Err("nobody asked".to_owned()),
     };
     let now = Now { seconds, panic, admission };
-    let rules = section.rules();
     let (of, following) = (context.clone(), Arc::clone(followed));
     let (mut kept, mut remembered) =
         (std::mem::take(&mut passes.kept), std::mem::take(&mut passes.remembered));
@@ -180,13 +190,14 @@ async fn pass(
         }
         remembered.forget_others(&all);
         let plan = plan(&all, &mut kept, &rules, &now, &mut Simulator::of(following.view()));
-        (all, kept, remembered, plan)
+        (all, kept, remembered, plan, now)
     });
-    let Ok((all, kept, remembered, Plan { actions, refusals })) = decided.await else {
+    let Ok((all, kept, remembered, plan, now)) = decided.await else {
         return Err(Refused::Silent("the updater's thread ended by a fault".to_owned()));
     };
+    let (actions, refusals) = (&plan.actions, &plan.refusals);
     (passes.kept, passes.remembered) = (kept, remembered);
-    active(&mut passes.active, &all, &due, &actions, &refusals);
+    active(&mut passes.active, &all, &due, actions, refusals);
     if panic != Panic::Freeze {
         passes.seen.extend(due.iter().cloned());
         let nothing = due.iter().filter(|of| !passes.active.contains(*of));
@@ -195,22 +206,35 @@ async fn pass(
     }
     let there: BTreeSet<String> =
         wishes.into_keys().filter(|of| panic != Panic::Freeze && !due.contains(of)).collect();
-    let new = updater.told.passed(refusals, &there);
+    let new = updater.told.passed(refusals.clone(), &there, seconds.saturating_mul(1_000_000));
+    updater.told.keep(&all, &plan, &new, |of| plan.case(of, &rules, &now));
     carry::say_left(updater, context, &all, &new).await;
-    passes.pause = carry::out(updater, context, &all, actions, &mut passes.kept).await;
+    passes.pause = carry::out(updater, context, &all, plan.actions, &mut passes.kept).await;
     if passes.pause.is_none() {
         updater.trouble(None);
     }
     Ok(())
 }
 
-/// What is recommended, and the namespaces where that differs.
-async fn wished(context: &Context, followed: &Arc<Followed>, panic: Panic) -> (Wishes, BTreeSet<String>) {
+/// What is recommended, what agents offer, and the namespaces where what is recommended differs.
+async fn wished(
+    context: &Context,
+    followed: &Arc<Followed>,
+    panic: Panic,
+    seconds: u64,
+) -> (Wishes, Offers, BTreeSet<String>) {
     let (of, following) = (context.clone(), Arc::clone(followed));
     let made = tokio::task::spawn_blocking(move || {
-        let wishes = wishes::wishes(&of, following.cluster(), panic == Panic::Revert);
+        let config = of.config.now();
+        let section = &config.kubernetes.updater;
+        let offers = match section.evictions {
+            UpdaterMode::Off => Offers::default(),
+            _ if panic.is_on() => Offers::default(),
+            _ => offers::offers(&of, &following, seconds, section.rules().offer_seconds),
+        };
+        let wishes = wishes::wishes(&of, following.cluster(), panic == Panic::Revert, &offers);
         let differing = wishes::differing(following.view(), &wishes);
-        (wishes, differing)
+        (wishes, offers, differing)
     });
     made.await.unwrap_or_default()
 }

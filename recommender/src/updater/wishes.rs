@@ -9,6 +9,7 @@ use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::policy::Policy;
 use evenkeel_updater::{Target, Two};
 
+use super::offers::Offers;
 use crate::acting::is_meant;
 use crate::api::Context;
 
@@ -23,13 +24,14 @@ pub(super) struct Wish {
 pub(super) type Wishes = BTreeMap<String, BTreeMap<String, Wish>>;
 
 /// What is recommended to the workloads of policies in mode `auto`; on a revert to those of every policy, since what was changed by one is given
-/// back whatever its mode is by now.
-pub(super) fn wishes(context: &Context, cluster: &str, is_revert: bool) -> Wishes {
+/// back whatever its mode is by now. To those that an offer is about nothing has to be recommended.
+pub(super) fn wishes(context: &Context, cluster: &str, is_revert: bool, offers: &Offers) -> Wishes {
     let config = context.config.now();
     let (set, kept) = (context.policies.set(), context.stored.kept());
     let mut wishes = Wishes::new();
     for r in kept.all().filter(|r| r.cluster == cluster) {
-        if !is_revert && !is_meant(r, &config.acting) {
+        let is_meant = is_revert || is_meant(r, &config.acting);
+        if !is_meant && !(r.mode == "auto" && offers.is_about(&r.namespace, &r.workload)) {
             continue;
         }
         if config.kubernetes.updater.exclude_namespaces.contains(&r.namespace) {
@@ -42,7 +44,7 @@ pub(super) fn wishes(context: &Context, cluster: &str, is_revert: bool) -> Wishe
             .entry(r.workload.clone())
             .or_insert_with(|| Wish { policy: Arc::clone(&policy.policy), targets: BTreeMap::new() });
         let at = usize::from(r.resource != Resource::Cpu.as_str());
-        if let Some(request) = r.request {
+        if let Some(request) = r.request.filter(|_| is_meant) {
             wish.targets.entry(r.container.clone()).or_default()[at] =
                 Some(Target { request, limit: limit(r) });
         }

@@ -1,8 +1,9 @@
 //! The admission webhook as a program: its address, certificates that change, and the authority in its registration. Where it is to answer from
-//! objects of the cluster, these are followed in `objects`; what it did is told in `events`; a certificate of its own is kept by `pair`.
+//! objects of the cluster, these are followed in `objects`, those of the Vertical Pod Autoscaler by the rules in `autoscalers`; what it did is told in `events`; a certificate of its own is kept by `pair`.
 //!
 //! Not owned: what a pod gets (`evenkeel-webhook`), and what is recommended, for which the recommender is asked.
 
+mod autoscalers;
 mod events;
 mod objects;
 mod pair;
@@ -23,6 +24,7 @@ use evenkeel_store::clock::WallClock;
 use evenkeel_webhook::advice::Advisor;
 use evenkeel_webhook::counts::Certificate;
 use evenkeel_webhook::serve::{Options, Webhook, serve};
+use jiff::Timestamp;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
@@ -35,6 +37,8 @@ use objects::Objects;
 
 /// Certificates are looked at so often, and the registration.
 const LOOK: Duration = Duration::from_secs(10);
+/// Who renewed its Lease within this time is at work: as long as that project's updater takes it to be.
+const BESIDE: Duration = Duration::from_secs(60);
 /// The recommender is asked so often whether the panic switch is on.
 const ASK: Duration = Duration::from_secs(1);
 
@@ -132,6 +136,9 @@ async fn parts(config: &Config, tasks: &mut JoinSet<()>) -> anyhow::Result<Arc<W
     let objects = Objects::start(config, Pace::default()).await?;
     let webhook = Arc::new(webhook.with_objects(Arc::<Objects>::clone(&objects)));
     tasks.spawn(Arc::clone(&objects).follow());
+    if let Some((namespace, name)) = section.vpa_lease().filter(|_| objects.has_autoscalers()) {
+        tasks.spawn(look_beside(Arc::clone(&objects), namespace.to_owned(), name.to_owned()));
+    }
     tasks.spawn(ask(objects, Arc::clone(&webhook)));
     Ok(webhook)
 }
@@ -148,6 +155,41 @@ fn options(section: &WebhookSection) -> anyhow::Result<Options> {
         exclude: section.exclude_namespaces.clone(),
         metrics_token: token.transpose()?,
     })
+}
+
+/// Looks whether the admission controller of the Vertical Pod Autoscaler is at work, by the Lease that it renews each ten seconds and that its own
+/// updater goes by (`pkg/utils/status`).
+async fn look_beside(objects: Arc<Objects>, namespace: String, name: String) {
+    let mut said = String::new();
+    loop {
+        let trouble = match objects.api().lease_renewed(&namespace, &name).await {
+            Ok(renewed) => {
+                let now = WallClock::system().now_usec() / 1_000_000;
+                objects.vpa_admits(renewed.is_some_and(|at| is_recent(&at, now)));
+                String::new()
+            }
+            Err(Refused::Absent(_)) => {
+                objects.vpa_admits(false);
+                String::new()
+            }
+            Err(error) => error.to_string(),
+        };
+        if trouble != said && !trouble.is_empty() {
+            warn!(
+                trouble,
+                lease = format!("{namespace}/{name}"),
+                "it is not known whether the admission controller of the Vertical Pod Autoscaler is at work; pods tell it alone"
+            );
+        }
+        said = trouble;
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Whether a Lease was renewed so lately that who renews it is at work; `now` is in seconds since 1970.
+fn is_recent(renewed: &str, now: u64) -> bool {
+    let renewed = renewed.parse::<Timestamp>().ok().and_then(|at| u64::try_from(at.as_second()).ok());
+    renewed.is_some_and(|at| now.saturating_sub(at) < BESIDE.as_secs())
 }
 
 /// Asks the recommender for the panic switch, which goes over what objects say of it, and tells how it stands with the objects.

@@ -1,26 +1,31 @@
-//! Owns what a replica of the webhook knows of the cluster: Evenkeel's objects with what their status recommends, limit ranges and quotas. So it
-//! answers without a recommender, for every pod that an object governs.
+//! Owns what a replica of the webhook knows of the cluster: Evenkeel's objects with what their status recommends, limit ranges and quotas, and
+//! objects of the Vertical Pod Autoscaler (`autoscalers`). So it answers without a recommender, for every pod that an object governs.
 //!
 //! A status counts only where it is about the object as it is now. Where something else may govern a pod (a policy of a file, an object whose
 //! controller was not looked at yet), the recommender is asked.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use evenkeel_kubernetes::objects::{Asking, Autoscaler, FROZEN, OWN};
-use evenkeel_kubernetes::{ConnectError, Pace, State, Watching};
+use evenkeel_kubernetes::objects::{
+    AUTOSCALERS, Asking, Autoscaler, FROZEN, FROZEN_NAMESPACE, KINDS, NAME, OWN,
+};
+use evenkeel_kubernetes::{ApiServer, ConnectError, KindStatus, Pace, State, Watching};
 use evenkeel_model::pod::Pod;
 use evenkeel_model::resource_type::ResourceTypes;
 use evenkeel_model::selector::LabelSelector;
 use evenkeel_rightsizing::policy::rank::Dated;
 use evenkeel_rightsizing::policy::{Policy, PolicyError};
 use evenkeel_webhook::advice::{Advice, Objects as Says, Stated as Said};
-use evenkeel_webhook::pod::Question;
+use evenkeel_webhook::pod::{OWN_LABELS, Question};
 use serde::Deserialize as _;
 use sha2::{Digest as _, Sha256};
+use tracing::info;
 
+use super::autoscalers::Autoscalers;
 use crate::api::convert::pod_response;
 use crate::config::{Config, Recommend};
 use crate::objects::policies::policy;
@@ -35,7 +40,7 @@ use crate::recommend::{pod, rules};
 const LEAST: Duration = Duration::from_millis(200);
 /// Limit ranges and quotas are looked at so often.
 const LOOK: Duration = Duration::from_secs(1);
-/// Pods that are kept, about 2 KiB each; of more, all are read again.
+/// Pods that are kept with what was said of them, about 4 KiB each; of more, all are read again.
 const PODS: usize = 10_000;
 /// How long the word of the recommender that the panic switch is off goes over what an object says.
 const HOLDS: Duration = Duration::from_secs(60);
@@ -49,12 +54,36 @@ pub(crate) struct Objects {
     config: Recommend,
     /// Flag and file of the panic switch.
     panic: (bool, PathBuf),
+    /// Objects of the Vertical Pod Autoscaler are answered from, too.
+    has_autoscalers: bool,
+    /// That project's admission controller is at work, and sets what they say.
+    is_vpa_admitting: AtomicBool,
     /// What the recommender said of the switch last.
     told: Mutex<Option<(bool, Instant)>>,
     known: RwLock<Arc<Known>>,
     entries: Mutex<HashMap<String, Arc<Entry>>>,
+    /// Counts what answers rest on: it is another one when objects, limit ranges or quotas changed.
+    state: AtomicU64,
     /// Pods as they were asked about, by the hash of the question: a rollout asks the same again and again.
-    pods: Mutex<HashMap<[u8; 32], Arc<Pod>>>,
+    pods: Mutex<HashMap<[u8; 32], Asked>>,
+}
+
+/// A pod that was asked about.
+#[derive(Debug, Clone)]
+struct Asked {
+    pod: Arc<Pod>,
+    /// What was said of it, and in which state.
+    said: Option<(u64, Answer)>,
+}
+
+/// What the objects say of a pod, before it is looked at whether they may.
+#[derive(Debug, Clone)]
+struct Answer {
+    said: Said,
+    /// By what a switch is looked up that an object's status tells of; nothing where nothing governs.
+    policy: Option<Arc<str>>,
+    /// It is that of an object of the Vertical Pod Autoscaler.
+    is_vpa: bool,
 }
 
 /// What is known of all objects.
@@ -62,11 +91,16 @@ pub(crate) struct Objects {
 struct Known {
     version: u64,
     set: Set,
+    autoscalers: Autoscalers,
     stated: HashMap<String, Stated>,
     /// Policies whose status says that the panic switch is on.
     frozen: HashSet<String>,
+    /// Namespaces that objects in them say to be frozen.
+    frozen_namespaces: HashSet<String>,
     /// Namespaces in which something else may govern.
     uncertain: HashSet<String>,
+    /// Some policy selects by a label that each rollout, or each pod, has another value of: then equal questions may have other answers.
+    is_by_own_label: bool,
     /// All objects are known.
     is_listed: bool,
     /// The switch is on by flag or file.
@@ -83,6 +117,7 @@ struct Entry {
     is_uncertain: bool,
     stated: Option<Stated>,
     is_frozen: bool,
+    is_namespace_frozen: bool,
     /// Policies that govern some of its containers in its place.
     overruled_by: Vec<String>,
 }
@@ -101,16 +136,20 @@ impl Objects {
             advisor: Advisor::new(&config.recommend)?.in_steps(&types),
             config: config.recommend.clone(),
             panic: (config.panic, config.panic_file.clone()),
+            has_autoscalers: config.webhook.autoscalers,
+            is_vpa_admitting: AtomicBool::default(),
             told: Mutex::default(),
             known: RwLock::default(),
             entries: Mutex::default(),
+            state: AtomicU64::default(),
             pods: Mutex::default(),
         }))
     }
 
     async fn following(config: &Config, pace: Pace) -> Result<(Asking, Watching), ConnectError> {
         let source = config.kubernetes.source();
-        let asking = Asking::start(&source, pace, std::slice::from_ref(OWN)).await?;
+        let kinds = if config.webhook.autoscalers { &KINDS[..] } else { std::slice::from_ref(OWN) };
+        let asking = Asking::start(&source, pace, kinds).await?;
         Ok((asking, Watching::bounds(&source, pace).await?))
     }
 
@@ -130,12 +169,36 @@ impl Objects {
         *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Some((is_panic, Instant::now()));
     }
 
+    /// Whether the admission controller of the Vertical Pod Autoscaler is at work.
+    pub(crate) fn vpa_admits(&self, is_admitting: bool) {
+        if self.is_vpa_admitting.swap(is_admitting, Ordering::AcqRel) != is_admitting {
+            info!(is_admitting, "the admission controller of the Vertical Pod Autoscaler came or went");
+        }
+    }
+
+    /// Whether objects of the Vertical Pod Autoscaler are answered from.
+    pub(crate) const fn has_autoscalers(&self) -> bool {
+        self.has_autoscalers
+    }
+
+    /// The API server that is followed.
+    pub(crate) fn api(&self) -> &ApiServer {
+        self.asking.api()
+    }
+
     /// How many objects are known, and what is wrong with following them.
     pub(crate) fn status(&self) -> (u64, Option<String>) {
         let mut status = self.asking.status();
-        let objects = status.iter().map(|status| status.objects as u64).sum();
+        let own = status.iter().filter(|status| *status.kind == *OWN);
+        let objects = own.map(|status| status.objects as u64).sum();
         status.extend(self.bounds.status());
-        let wrong = status.iter().filter(|status| status.state != State::Watching);
+        // That the Vertical Pod Autoscaler is not installed is no trouble.
+        let is_wrong = |status: &KindStatus| match status.state {
+            State::Watching => false,
+            State::Absent => *status.kind != *AUTOSCALERS,
+            _ => true,
+        };
+        let wrong = status.iter().filter(|status| is_wrong(status));
         let told = wrong.map(|status| {
             let why = status.trouble.as_ref().map_or_else(String::new, |why| format!(": {why}"));
             format!("{}: {}{why}", status.kind.name, status.state.word())
@@ -144,27 +207,66 @@ impl Objects {
         (objects, (!told.is_empty()).then(|| told.join("; ")))
     }
 
-    /// The pod of a question; nothing where it cannot be read.
-    fn pod(&self, question: &Question) -> Option<Arc<Pod>> {
-        let text = question.pod.to_string();
-        let key: [u8; 32] = Sha256::digest(&text).into();
+    /// What was asked, and what was said; nothing where the pod cannot be read.
+    fn asked(&self, key: &[u8; 32], question: &Question<'_>) -> Option<Asked> {
         let pods = || self.pods.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pod) = pods().get(&key) {
-            return Some(Arc::clone(pod));
+        if let Some(asked) = pods().get(key) {
+            return Some(asked.clone());
         }
-        let pod = Arc::new(pod::read(&text).ok()?);
-        let mut pods = pods();
-        if pods.len() >= PODS {
+        Some(Asked { pod: Arc::new(pod::read(&question.text).ok()?), said: None })
+    }
+
+    /// What the objects say of a pod, kept for the next one of its workload.
+    fn answer(&self, question: &Question<'_>, (known, state): (&Known, u64)) -> Option<Answer> {
+        let key: [u8; 32] = Sha256::digest(&question.text).into();
+        let mut asked = self.asked(&key, question)?;
+        if let Some((of, answer)) = &asked.said
+            && *of == state
+            && !known.is_by_own_label
+        {
+            return Some(answer.clone());
+        }
+        let labels = question.labels.iter().copied();
+        let by =
+            ByStatus { advisor: &self.advisor, policies: &known.set, stated: &known.stated, panic: false };
+        let is_governed = by.governs(&asked.pod, labels.clone());
+        let answer = match by.pod(&asked.pod, labels) {
+            None if is_governed => Answer { said: Said::Nothing, policy: None, is_vpa: false },
+            None => {
+                let said = known.autoscalers.say(question, &self.advisor.limits);
+                let policy = said.is_some().then(|| "".into());
+                let said = said.map_or(Said::Nothing, |advice| Said::Whole(Arc::new(advice)));
+                Answer { said, is_vpa: policy.is_some(), policy }
+            }
+            Some((advice, is_whole)) => {
+                let policy = advice.policy.as_deref().map(Arc::from);
+                let advice = Arc::new(Advice::said(&pod_response(advice)));
+                let said = if is_whole { Said::Whole(advice) } else { Said::Part(advice) };
+                Answer { said, policy, is_vpa: false }
+            }
+        };
+        asked.said = Some((state, answer.clone()));
+        let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        if pods.len() >= PODS && !pods.contains_key(&key) {
             pods.clear();
         }
-        pods.insert(key, Arc::clone(&pod));
-        Some(pod)
+        pods.insert(key, asked);
+        Some(answer)
     }
 
     /// Takes in what changed up to this version of the objects.
     fn look(&self, version: u64) {
-        self.advisor.limits.follow("", |before| self.bounds.view().bounds(before));
-        let is_listed = self.asking.status().iter().all(|status| status.is_known);
+        let mut is_bounded_anew = false;
+        self.advisor.limits.follow("", |before| {
+            let bounds = self.bounds.view().bounds(before);
+            is_bounded_anew = bounds.is_some();
+            bounds
+        });
+        if is_bounded_anew {
+            self.state.fetch_add(1, Ordering::Release);
+        }
+        let status = self.asking.status();
+        let is_listed = status.iter().all(|status| status.is_known || *status.kind == *AUTOSCALERS);
         let is_held = held(self.panic.0, &self.panic.1).is_some();
         let now = (version, is_listed, is_held);
         {
@@ -173,8 +275,13 @@ impl Objects {
                 return;
             }
         }
-        let known = Known { version, is_listed, is_held, ..Known::of(&self.entries()) };
+        let autoscalers = match self.has_autoscalers {
+            true => Autoscalers::of(self.asking.kept().of(AUTOSCALERS, NAME)),
+            false => Autoscalers::default(),
+        };
+        let known = Known { version, is_listed, is_held, autoscalers, ..Known::of(&self.entries()) };
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
+        self.state.fetch_add(1, Ordering::Release);
     }
 
     /// What is known of each object; what did not change is not read again.
@@ -206,8 +313,15 @@ impl Known {
             None => Err(unknown("it is not known")),
         };
         let dated = governing().map(|(dated, _)| (dated.clone(), Source::Cluster(Arc::from(""))));
-        let mut known = Self { set: Set::new(dated, rule), ..Self::default() };
+        let is_by_own_label = governing().any(|(dated, _)| {
+            let mut requirements = dated.policy.selector.requirements().iter();
+            requirements.any(|requirement| OWN_LABELS.contains(&requirement.key().as_str()))
+        });
+        let mut known = Self { set: Set::new(dated, rule), is_by_own_label, ..Self::default() };
         for entry in entries {
+            if entry.is_namespace_frozen {
+                known.frozen_namespaces.insert(entry.namespace.clone());
+            }
             if entry.is_uncertain {
                 known.uncertain.insert(entry.namespace.clone());
             }
@@ -236,10 +350,13 @@ fn unknown(why: &str) -> PolicyError {
 impl Entry {
     fn read(object: &Autoscaler, config: &Recommend) -> Self {
         let (metadata, status) = (&object.metadata, &object.status);
-        let condition = |kind: &str, holds: &str| {
+        let found = |kind: &str, holds: &str| {
             let mut all = status["conditions"].as_array().into_iter().flatten();
-            all.any(|one| one["type"] == kind && one["status"] == holds)
+            all.find(|one| one["type"] == kind && one["status"] == holds)
         };
+        let condition = |kind: &str, holds: &str| found(kind, holds).is_some();
+        let is_namespace_frozen =
+            found(FROZEN, "True").is_some_and(|frozen| frozen["reason"] == FROZEN_NAMESPACE);
         let is_now = status["observedGeneration"].as_i64() == Some(metadata.generation);
         let names_controller = object.as_written().get("targetRef").is_some_and(|target| !target.is_null());
         let labels = Option::<LabelSelector>::deserialize(&status["selector"]).ok().flatten();
@@ -258,7 +375,8 @@ impl Entry {
             is_uncertain: is_unresolved || condition("InForce", "False"),
             stated: (is_now && policy.is_some()).then(|| Stated::read(status)),
             policy,
-            is_frozen: condition(FROZEN, "True"),
+            is_frozen: condition(FROZEN, "True") && !is_namespace_frozen,
+            is_namespace_frozen,
             overruled_by: others.map(str::to_owned).collect(),
         }
     }
@@ -269,28 +387,34 @@ impl Says for Objects {
         self.advisor.limits.least(namespace)
     }
 
-    fn say(&self, question: &Question) -> Said {
+    fn say(&self, question: &Question<'_>) -> Said {
+        // Before anything else is read: what changes meanwhile is answered anew the next time.
+        let state = self.state.load(Ordering::Acquire);
         let known = Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner));
-        let namespace = question.pod["metadata"]["namespace"].as_str().unwrap_or_default();
-        if !known.is_listed || known.uncertain.contains(namespace) {
+        let frozen =
+            || Said::Whole(Arc::new(Advice { is_by_policy: true, panic: true, ..Advice::default() }));
+        if known.frozen_namespaces.contains(question.namespace) {
+            return frozen();
+        }
+        if !known.is_listed || known.uncertain.contains(question.namespace) {
             return Said::Nothing;
         }
-        let Some(pod) = self.pod(question) else { return Said::Nothing };
-        let labels = question.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let answer = self.answer(question, (&known, state));
+        let Some(Answer { said, policy, is_vpa }) = answer else { return Said::Nothing };
+        if is_vpa && (question.is_seen_by_vpa || self.is_vpa_admitting.load(Ordering::Acquire)) {
+            // That controller sets what the object says, and whatever is set beside it would be set twice.
+            return Said::Whole(Arc::default());
+        }
         let told = *self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let is_frozen = |policy: &str| match told {
             Some((true, _)) => true,
             Some((false, at)) if at.elapsed() < HOLDS => known.is_held,
             _ => known.is_held || known.frozen.contains(policy),
         };
-        let by =
-            ByStatus { advisor: &self.advisor, policies: &known.set, stated: &known.stated, panic: false };
-        let Some((advice, is_whole)) = by.pod(&pod, labels) else { return Said::Nothing };
-        if advice.policy.as_deref().is_some_and(is_frozen) {
-            return Said::Whole(Advice { is_by_policy: true, panic: true, ..Advice::default() });
+        if policy.as_deref().is_some_and(is_frozen) {
+            return frozen();
         }
-        let advice = Advice::said(&pod_response(advice));
-        if is_whole { Said::Whole(advice) } else { Said::Part(advice) }
+        said
     }
 }
 
@@ -353,6 +477,11 @@ mod tests {
             assert_eq!(Known::of(&[of(conflicts.clone())]).stated.len(), want, "{conflicts}");
         }
         let frozen = json!({ "conditions": [{ "type": FROZEN, "status": "True" }] });
-        assert_eq!(Known::of(&[Arc::new(entry(&spec, &frozen))]).frozen.len(), 1);
+        let known = Known::of(&[Arc::new(entry(&spec, &frozen))]);
+        assert_eq!((known.frozen.len(), known.frozen_namespaces.len()), (1, 0));
+        let frozen =
+            json!({ "conditions": [{ "type": FROZEN, "status": "True", "reason": FROZEN_NAMESPACE }] });
+        let known = Known::of(&[Arc::new(entry(&spec, &frozen))]);
+        assert!(known.frozen.is_empty() && known.frozen_namespaces.contains("shop"));
     }
 }

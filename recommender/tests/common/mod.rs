@@ -4,6 +4,7 @@
 
 #[path = "../../../kubernetes/tests/apiserver/mod.rs"]
 pub(crate) mod apiserver;
+pub(crate) mod pods;
 pub(crate) mod tls;
 
 use std::collections::BTreeMap;

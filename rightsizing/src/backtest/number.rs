@@ -1,6 +1,8 @@
 //! Decimal numbers as whole multiples of a power of ten, without a detour through floating point where they have no
 //! exponent.
 
+use evenkeel_model::narrow::f64_to_u64;
+
 /// Why text is no measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Why {
@@ -64,7 +66,7 @@ fn plain(text: &[u8], decimals: u32) -> Option<u64> {
 fn general(text: &[u8], decimals: u32) -> Result<u64, Why> {
     let text = std::str::from_utf8(text).map_err(|_| Why::NotANumber)?;
     let value: f64 = text.parse().map_err(|_| Why::NotANumber)?;
-    let value = (value * 10f64.powi(decimals as i32)).round();
+    let value = (value * 10f64.powi(i32::try_from(decimals).unwrap_or(i32::MAX))).round();
     if value.is_nan() {
         Err(Why::NotANumber)
     } else if value < 0.0 {
@@ -72,7 +74,7 @@ fn general(text: &[u8], decimals: u32) -> Result<u64, Why> {
     } else if value >= u64::MAX as f64 {
         Err(Why::TooLarge)
     } else {
-        Ok(value as u64)
+        Ok(f64_to_u64(value))
     }
 }
 

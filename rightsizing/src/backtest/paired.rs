@@ -5,6 +5,7 @@
 
 use super::score::Score;
 use crate::Resource;
+use evenkeel_model::narrow::{f64_to_usize, u64_to_usize};
 
 /// Times the series are drawn anew.
 const DRAWS: usize = 1_000;
@@ -81,11 +82,11 @@ fn bootstrap(values: &[f64]) -> Difference {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        values.get((state >> 11) as usize % count).copied().unwrap_or(0.0)
+        values.get(u64_to_usize(state >> 11) % count).copied().unwrap_or(0.0)
     };
     let mut means: Vec<f64> = (0..DRAWS).map(|_| mean((0..count).map(|_| draw()).sum())).collect();
     means.sort_by(f64::total_cmp);
-    let at = |part: f64| means[(part * (DRAWS - 1) as f64) as usize];
+    let at = |part: f64| means[f64_to_usize(part * (DRAWS - 1) as f64)];
     Difference { mean: mean(values.iter().sum()), low: at(LOW), high: at(HIGH) }
 }
 

@@ -121,7 +121,7 @@ impl Past {
             let weight = last.weight_ms + weight_ms;
             let sum = u128::from(last.mean) * u128::from(last.weight_ms)
                 + u128::from(sample.value) * u128::from(weight_ms);
-            last.mean = (sum / u128::from(weight.max(1))) as u64;
+            last.mean = u64::try_from(sum / u128::from(weight.max(1))).unwrap_or(u64::MAX);
             last.peak = last.peak.max(sample.value);
             last.weight_ms = weight;
             return;

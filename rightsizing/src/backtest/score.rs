@@ -5,6 +5,7 @@ use super::calibration::Calibration;
 use super::trace::Sample;
 use crate::Resource;
 use crate::units::{DAY_MS, HOUR_MS};
+use evenkeel_model::narrow::f64_to_usize;
 
 /// CPU use above this part of the request counts as over (design document "Vertical Pod Autoscaler"); a rule with a threshold
 /// of its own is judged by that.
@@ -217,7 +218,7 @@ const MOST: usize = 20_000;
 
 impl Ratios {
     fn add(&mut self, ratio: f64, weight: u64) {
-        let bucket = ((ratio * PER_ONE) as usize).min(MOST);
+        let bucket = f64_to_usize(ratio * PER_ONE).min(MOST);
         if bucket >= self.weights.len() {
             self.weights.resize(bucket + 1, 0);
         }
@@ -234,7 +235,7 @@ impl Ratios {
     /// The part of the weight in buckets above a ratio; `None` while empty.
     fn above(&self, ratio: f64) -> Option<f64> {
         let total: u64 = self.weights.iter().sum();
-        let above: u64 = self.weights.iter().skip((ratio * PER_ONE) as usize + 1).sum();
+        let above: u64 = self.weights.iter().skip(f64_to_usize(ratio * PER_ONE) + 1).sum();
         (total > 0).then(|| above as f64 / total as f64)
     }
 

@@ -1,5 +1,6 @@
 //! A chart of one series: use against the request in force, over time.
 
+use evenkeel_model::narrow::{f64_to_u64, f64_to_usize};
 use std::fmt::Write;
 
 use super::replay::Request;
@@ -81,7 +82,7 @@ impl Chart {
             Resource::Memory => byte_unit(self.most),
         };
         let step = nice_step(self.most / unit / 5.0);
-        let count = (self.most / unit / step) as usize;
+        let count = f64_to_usize(self.most / unit / step);
         for at in 0..=count {
             let value = at as f64 * step;
             let y = self.y(value * unit);
@@ -108,9 +109,9 @@ impl Chart {
         };
         let span = (self.to_ms - self.from_ms) as f64 / unit_ms as f64;
         let step = nice_step(span / 10.0);
-        for at in 0..=(span / step) as usize {
+        for at in 0..=f64_to_usize(span / step) {
             let value = at as f64 * step;
-            let x = self.x(self.from_ms + (value * unit_ms as f64) as u64);
+            let x = self.x(self.from_ms + f64_to_u64(value * unit_ms as f64));
             let base = HEIGHT - BOTTOM;
             let _ = writeln!(
                 svg,
@@ -182,7 +183,7 @@ fn short(value: f64, step: f64) -> String {
         let scaled = step * 10f64.powi(*d);
         (scaled - scaled.round()).abs() < 1e-6 * scaled
     });
-    format!("{value:.*}", decimals.unwrap_or(9) as usize)
+    format!("{value:.*}", decimals.and_then(|d| usize::try_from(d).ok()).unwrap_or(9))
 }
 
 /// Text with what HTML and SVG give a meaning replaced.

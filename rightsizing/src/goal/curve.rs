@@ -6,6 +6,7 @@
 //! high, so that a spread over buckets is a spread by factors.
 
 use crate::histogram::Scheme;
+use evenkeel_model::narrow::f64_to_u64;
 
 /// Weights of the narrow bell: binomial of order 8, with a standard deviation of 1.41 buckets, about 3 %. With half of it
 /// calm containers are over more often than the objective says; the double costs every container 3 % of its request.
@@ -68,7 +69,7 @@ impl Curve {
 
     /// The part of the time expected above a height.
     pub(super) fn above(&self, height: f64) -> f64 {
-        let bucket = usize::from(Scheme::Octaves32.bucket(height.max(0.0) as u64));
+        let bucket = usize::from(Scheme::Octaves32.bucket(f64_to_u64(height)));
         match bucket.checked_sub(self.first) {
             None => 1.0,
             Some(at) => self.above.get(at).copied().unwrap_or(0.0),
@@ -81,14 +82,20 @@ impl Curve {
     }
 }
 
+/// The number of a bucket.
+#[expect(clippy::cast_possible_truncation, reason = "there are 1,920 buckets")]
+const fn number(bucket: usize) -> u16 {
+    bucket as u16
+}
+
 /// Height in the middle of a bucket, and at its end.
 fn middle(bucket: usize) -> f64 {
-    let bucket = bucket as u16;
+    let bucket = number(bucket);
     f64::midpoint(Scheme::Octaves32.start(bucket) as f64, Scheme::Octaves32.end(bucket) as f64)
 }
 
 fn end(bucket: usize) -> f64 {
-    Scheme::Octaves32.end(bucket as u16) as f64
+    Scheme::Octaves32.end(number(bucket)) as f64
 }
 
 /// Parts of the time after both spreads.

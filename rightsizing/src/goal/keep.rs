@@ -6,6 +6,7 @@ use super::params::Change;
 use super::profile::Profile;
 use crate::Resource;
 use crate::rule::Question;
+use evenkeel_model::narrow::f64_to_u64;
 
 /// A CPU request that changes by the hour stays while another one would be better by no more than this part of
 /// itself: on the public traces requests then change two to seven times a day.
@@ -44,6 +45,6 @@ pub(super) fn previous(params: &Params, question: &Question, request: u64, profi
 
 /// The present request where it is enough and hardly too much, or else the new one.
 pub(super) fn current(params: &Params, question: &Question, request: u64) -> u64 {
-    let near = (request as f64 * (1.0 + params.settle)) as u64;
+    let near = f64_to_u64(request as f64 * (1.0 + params.settle));
     question.current.filter(|current| (request..=near).contains(current)).unwrap_or(request)
 }

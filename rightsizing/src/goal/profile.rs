@@ -10,6 +10,7 @@ use crate::histogram::{Histogram, Scheme, Tally};
 use crate::history::{Day, History, Hour, Scope};
 use crate::rule::Question;
 use crate::units::{DAY_MS, HOUR_MS};
+use evenkeel_model::narrow::{f64_to_u64, u64_to_usize};
 
 /// Days back from now of which hours are asked; older days are asked as days, which every store keeps longer.
 const HOURLY_DAYS: u64 = 8;
@@ -163,7 +164,7 @@ impl Profile {
 
     /// Counts the peak of hours that began so long ago.
     fn peak_of(&mut self, age_ms: u64, peak: u64, hours: u32) {
-        let back = (age_ms.saturating_sub(1) / DAY_MS) as usize;
+        let back = u64_to_usize(age_ms.saturating_sub(1) / DAY_MS);
         if self.days.len() <= back {
             self.days.resize(back + 1, (0, 0));
         }
@@ -205,7 +206,7 @@ impl Profile {
     pub(super) fn quantile(&self, part: f64) -> Option<f64> {
         let (_, weights) = self.heights.long.weights();
         let total = weights.iter().fold(0u64, |sum, weight| sum.saturating_add(*weight));
-        let mut beyond = (total as f64 * (1.0 - part)) as u64;
+        let mut beyond = f64_to_u64(total as f64 * (1.0 - part));
         for (bucket, weight) in self.heights.long.downward() {
             match beyond.checked_sub(weight) {
                 Some(left) => beyond = left,
@@ -246,7 +247,7 @@ impl Heights {
         let age_hours = now.saturating_sub(middle) as f64 / HOUR_MS as f64;
         if age_hours <= HOURLY_LAST_HOURS {
             let times = WHOLE * (-age_hours / HOURLY_LAST_HALF_HOURS).exp2();
-            last.merge_times(histogram, times as u64);
+            last.merge_times(histogram, f64_to_u64(times));
         }
         // The hour that most of the next sixty minutes lie in.
         let wanted = (now + HOUR_MS / 2) / HOUR_MS;
@@ -289,6 +290,6 @@ fn window_days(params: &Params, resource: Resource) -> u64 {
 impl Params {
     /// The weight of time so many days ago, in 1,024ths: halved with every half-life, and never nothing.
     fn decayed(&self, days: u64) -> u64 {
-        (WHOLE * (-(days as f64) / self.cpu_half_life_days).exp2()).ceil() as u64
+        f64_to_u64((WHOLE * (-(days as f64) / self.cpu_half_life_days).exp2()).ceil())
     }
 }

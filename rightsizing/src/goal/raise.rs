@@ -9,6 +9,7 @@ use super::Params;
 use super::profile::Profile;
 use crate::histogram::{Histogram, Scheme};
 use crate::units::{HOUR_MS, MICROS_A_CORE, rounded};
+use evenkeel_model::narrow::f64_to_u64;
 
 /// Time above the request within two clock hours that raises it: half of an hour, wherever the hour begins.
 const LEAST_MS: u64 = HOUR_MS / 2;
@@ -18,7 +19,7 @@ const ABOVE: f64 = 0.15;
 /// The request, raised where the last hours were above it.
 pub(super) fn raised(params: &Params, profile: &Profile, request: u64, notes: &mut Vec<String>) -> u64 {
     let filled = request as f64 * params.cpu_fill;
-    let Some(level) = level(&profile.recent, filled as u64) else { return request };
+    let Some(level) = level(&profile.recent, f64_to_u64(filled)) else { return request };
     notes.push(format!("raised: use was above {:.3} cores for most of an hour", filled / MICROS_A_CORE));
     rounded(level as f64 * (1.0 + ABOVE) / params.cpu_fill).max(request)
 }

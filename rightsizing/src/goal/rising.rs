@@ -18,6 +18,7 @@ use crate::Resource;
 use crate::history::{History, Running};
 use crate::rule::Question;
 use crate::usage::Second;
+use evenkeel_model::narrow::f64_to_u64;
 
 /// Time that tells the pace, how much of it must be known, and by how many samples.
 const WINDOW_MS: u64 = 60_000;
@@ -53,7 +54,7 @@ pub(super) fn raised(
         paced = paced.max(ahead(running.seconds, question.now_ms).unwrap_or(0));
         held = held.max(stalled(running, question.now_ms));
     });
-    let wanted = held.map_or(0, |level| oom::beyond(params, level, params.oom_margin) as u64);
+    let wanted = held.map_or(0, |level| f64_to_u64(oom::beyond(params, level, params.oom_margin)));
     if paced.max(wanted) <= request {
         return request;
     }
@@ -106,7 +107,7 @@ fn ahead(seconds: &[Second], now_ms: u64) -> Option<u64> {
     let pace = |(from, before): (f64, f64), (to, after): (f64, f64)| (after - before) / (to - from).max(1.0);
     let pace = pace(old, middle).min(pace(middle, new));
     let now = last.value as f64;
-    (pace > 0.0).then(|| (now + pace * AHEAD_MS).min(now * MOST) as u64)
+    (pace > 0.0).then(|| f64_to_u64((now + pace * AHEAD_MS).min(now * MOST)))
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ mod selector;
 mod tests;
 pub mod update;
 
+use evenkeel_model::narrow::f64_to_u64;
 use evenkeel_model::selector::{LabelSelector, Selector};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -117,16 +118,19 @@ pub struct StartupBoost {
     pub more: More,
     /// For how long at most, seconds since the pod was made.
     pub seconds: u64,
+    /// No more than starts were seen to use, where any were.
+    pub learned: bool,
 }
 
 impl StartupBoost {
-    /// The CPU request while it starts; thousandths of a core, as both are.
+    /// The CPU request while it starts, never below the request; thousandths of a core, as are that and what starts were seen to use.
     #[must_use]
-    pub fn of(self, request: u64) -> u64 {
-        match self.more {
-            More::Factor(factor) => (request as f64 * factor).ceil() as u64,
+    pub fn of(self, request: u64, used: Option<u64>) -> u64 {
+        let most = match self.more {
+            More::Factor(factor) => f64_to_u64((request as f64 * factor).ceil()),
             More::Amount(amount) => request.saturating_add(amount),
-        }
+        };
+        used.filter(|_| self.learned).map_or(most, |used| used.min(most)).max(request)
     }
 }
 

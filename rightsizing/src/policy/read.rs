@@ -295,7 +295,7 @@ const MOST_FACTOR: f64 = 100.0;
 
 fn startup(spec: &At<'_>) -> Result<Option<StartupBoost>, PolicyError> {
     let Some(at) = spec.get("startupBoost")? else { return Ok(None) };
-    at.only(&["factor", "amount", "seconds"])?;
+    at.only(&["factor", "amount", "seconds", "learned"])?;
     let more = match (at.get("factor")?, at.get("amount")?) {
         (Some(factor), None) => match factor.value.as_f64() {
             Some(number) if (1.0..=MOST_FACTOR).contains(&number) => More::Factor(number),
@@ -319,7 +319,13 @@ fn startup(spec: &At<'_>) -> Result<Option<StartupBoost>, PolicyError> {
             }
         },
     };
-    Ok(Some(StartupBoost { more, seconds }))
+    let learned = match at.get("learned")? {
+        None => false,
+        Some(learned) => learned.value.as_bool().ok_or_else(|| {
+            learned.error(format!("{} is neither true nor false", learned.value), "write true or false")
+        })?,
+    };
+    Ok(Some(StartupBoost { more, seconds, learned }))
 }
 
 fn goals(spec: &At<'_>) -> Result<Goals, PolicyError> {

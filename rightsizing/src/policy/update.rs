@@ -33,7 +33,8 @@ impl Evict {
 }
 
 /// How many replicas of a workload may be away at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum MaxUnavailable {
     /// So many.
     Count(u32),
@@ -64,7 +65,7 @@ const MAX_WINDOWS: usize = 168;
 const MAX_SECONDS: u64 = 365 * DAY_SECONDS;
 
 /// A time of the week in which pods may be changed, UTC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
     /// On which days it begins, Monday first.
     pub days: [bool; 7],
@@ -89,10 +90,13 @@ impl Window {
 }
 
 /// How pods that run are changed.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Updates {
     /// What may be evicted.
     pub evict: Evict,
+    /// Which offers of agents are carried out: rulings that a pod should go. Those after OOM kills, or those for want of memory or CPU on its
+    /// node, too.
+    pub evict_offers: Evict,
     /// A workload with fewer replicas is not disturbed: its pods are resized in place without a restart, or not at all.
     pub min_replicas: u32,
     /// How many replicas may be away at once, those included that are away for other reasons.
@@ -113,6 +117,7 @@ impl Default for Updates {
     fn default() -> Self {
         Self {
             evict: Evict::default(),
+            evict_offers: Evict::default(),
             // As the Vertical Pod Autoscaler's updater has it (`--min-replicas`).
             min_replicas: 2,
             // Half of what that one allows (`--eviction-tolerance` 0.5): a quarter, as a Deployment's roll-out does.
@@ -136,8 +141,16 @@ impl Updates {
 }
 
 /// Fields of `updatePolicy` that are read here.
-pub(super) const FIELDS: [&str; 7] =
-    ["evict", "minReplicas", "maxUnavailable", "tolerance", "minAgeSeconds", "windows", "canarySeconds"];
+pub(super) const FIELDS: [&str; 8] = [
+    "evict",
+    "evictOffers",
+    "minReplicas",
+    "maxUnavailable",
+    "tolerance",
+    "minAgeSeconds",
+    "windows",
+    "canarySeconds",
+];
 
 /// Reads them from `updatePolicy`.
 pub(super) fn read(at: &At<'_>) -> Result<Updates, PolicyError> {
@@ -150,8 +163,12 @@ pub(super) fn read(at: &At<'_>) -> Result<Updates, PolicyError> {
         None => Ok(usual),
     };
     let min_replicas = at.get("minReplicas")?.map(|at| whole(&at, 1, u64::from(u32::MAX))).transpose()?;
+    let evict = |name| {
+        at.get(name)?.map(|at| at.word("always, oom or never")).transpose().map(Option::unwrap_or_default)
+    };
     Ok(Updates {
-        evict: at.get("evict")?.map(|at| at.word("always, oom or never")).transpose()?.unwrap_or_default(),
+        evict: evict("evict")?,
+        evict_offers: evict("evictOffers")?,
         min_replicas: min_replicas.and_then(|n| u32::try_from(n).ok()).unwrap_or(usual.min_replicas),
         max_unavailable: at
             .get("maxUnavailable")?
@@ -257,12 +274,13 @@ mod tests {
     fn fields_are_read_and_wrong_ones_named() {
         assert_eq!(of(&json!({})).unwrap(), Updates::default());
         let whole = of(&json!({
-            "evict": "oom", "minReplicas": 3, "maxUnavailable": 2, "tolerance": { "up": 0.05, "down": 0.5 },
+            "evict": "oom", "evictOffers": "always", "minReplicas": 3, "maxUnavailable": 2, "tolerance": { "up": 0.05, "down": 0.5 },
             "minAgeSeconds": 60, "windows": [{ "days": ["Sat", "Sun"], "from": "22:00", "to": "06:00" }], "canarySeconds": 0,
         }));
         let days = [false, false, false, false, false, true, true];
         let want = Updates {
             evict: Evict::Oom,
+            evict_offers: Evict::Always,
             min_replicas: 3,
             max_unavailable: MaxUnavailable::Count(2),
             tolerance_up: 0.05,
@@ -274,6 +292,7 @@ mod tests {
         assert_eq!(whole.unwrap(), want);
         for (wrong, place) in [
             (json!({ "evict": "sometimes" }), "evict"),
+            (json!({ "evictOffers": true }), "evictOffers"),
             (json!({ "minReplicas": 0 }), "minReplicas"),
             (json!({ "maxUnavailable": 0 }), "maxUnavailable"),
             (json!({ "maxUnavailable": "0%" }), "maxUnavailable"),

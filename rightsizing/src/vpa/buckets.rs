@@ -2,6 +2,7 @@
 //! (kubernetes/autoscaler, `pkg/recommender/util/histogram_options.go` and `model/aggregations_config.go`).
 
 use crate::Resource;
+use evenkeel_model::narrow::f64_to_usize;
 
 /// Growth of the width from one bucket to the next: a percentile is at most this far from the true value.
 const RATIO: f64 = 1.05;
@@ -16,7 +17,7 @@ pub struct Buckets {
 impl Buckets {
     /// Bounds with a width of the first bucket, so many that the last one starts at or above `top`.
     fn new(first: f64, top: f64) -> Self {
-        let count = ((top * (RATIO - 1.0) / first + 1.0).ln() / RATIO.ln()).ceil() as usize + 1;
+        let count = f64_to_usize(((top * (RATIO - 1.0) / first + 1.0).ln() / RATIO.ln()).ceil()) + 1;
         Self { first, count }
     }
 
@@ -38,7 +39,7 @@ impl Buckets {
         if value < self.first {
             return 0;
         }
-        let index = ((value * (RATIO - 1.0) / self.first + 1.0).ln() / RATIO.ln()).floor() as usize;
+        let index = f64_to_usize(((value * (RATIO - 1.0) / self.first + 1.0).ln() / RATIO.ln()).floor());
         index.min(self.count - 1)
     }
 

@@ -6,6 +6,7 @@
 
 use super::buckets::Buckets;
 use super::saved::SavedHistogram;
+use evenkeel_model::narrow::{f64_to_u32, f64_to_u64};
 
 /// A bucket of less weight counts as empty: 0.001 of the least weight of a sample.
 const EPSILON: f64 = 0.001 * 0.1;
@@ -99,11 +100,12 @@ impl Decaying {
     /// As a checkpoint keeps it (`SaveToChekpoint`): weights that come to nothing are dropped.
     pub fn saved(&self) -> SavedHistogram {
         let greatest = self.weights.iter().copied().fold(0.0, f64::max);
-        let reference_ms = self.reference_ms as u64;
+        let reference_ms = f64_to_u64(self.reference_ms);
         if greatest < EPSILON {
             return SavedHistogram { reference_ms, ..SavedHistogram::default() };
         }
-        let cut = |(bucket, weight): (usize, &f64)| (bucket, (weight / greatest * MOST_SAVED).round() as u32);
+        let cut =
+            |(bucket, weight): (usize, &f64)| (bucket, f64_to_u32((weight / greatest * MOST_SAVED).round()));
         let weights = self.weights.iter().enumerate().map(cut).filter(|(_, weight)| *weight > 0).collect();
         SavedHistogram { reference_ms, weights, total: self.total }
     }

@@ -8,6 +8,7 @@ use super::saved::Saved;
 use crate::Resource;
 use crate::rule::Answer;
 use crate::units::{MICROS_A_CORE, MICROS_A_MILLICORE};
+use evenkeel_model::narrow::f64_to_u64;
 
 /// Weight of every sample (`minSampleWeight`); memory peaks weigh 1.
 const CPU_WEIGHT: f64 = 0.1;
@@ -188,7 +189,7 @@ impl Estimator {
         };
         let base = cut(self.histogram.percentile(percentile) * units);
         let with_margin = base + cut(base * self.params.margin);
-        (cut(with_margin * factor) as u64).saturating_mul(size).max(least)
+        f64_to_u64(cut(with_margin * factor)).saturating_mul(size).max(least)
     }
 
     fn in_buckets(&self, value: u64) -> f64 {

@@ -18,6 +18,7 @@ mod estimator;
 mod saved;
 mod wide;
 
+use evenkeel_model::narrow::f64_to_u64;
 use serde::{Deserialize, Serialize};
 
 use crate::Resource;
@@ -88,7 +89,7 @@ impl Params {
     #[must_use]
     pub fn of_pod(self, containers: usize) -> Self {
         let part = 1.0 / containers.max(1) as f64;
-        let split = |least: u64| (least as f64 * part) as u64;
+        let split = |least: u64| f64_to_u64(least as f64 * part);
         let min_cpu_micro = split(self.min_cpu_micro / 1_000) * 1_000;
         Self { min_cpu_micro, min_memory_bytes: split(self.min_memory_bytes), ..self }
     }

@@ -53,6 +53,7 @@ fn unbounded() -> State {
         gone_minutes: 5,
         events: 1_000,
         subjects: 1_000_000,
+        start_usec: 0,
     });
     let announced = |slot| v1::Announcement { slot, identity: Some(identity(&format!("p{slot}"))) };
     let frame = v1::Frame { sequence: 1, announced: (0..5).map(announced).collect(), ..v1::Frame::default() };

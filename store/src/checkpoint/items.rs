@@ -17,6 +17,7 @@ use crate::history::past::Held;
 use crate::history::peers::{NO_CAPS, Peers};
 use crate::history::replica::Replica;
 use crate::history::sealed::{OpenDay, OpenHour};
+use crate::history::starts::{DayStart, InStart};
 use crate::key::{Image, NodeKey, SeriesKey, StreamKey};
 use crate::state::belief::Dropped;
 use crate::state::buffer::Buffer;
@@ -27,6 +28,7 @@ use crate::state::minute::Entry;
 use crate::state::placed::Aside;
 use crate::state::seconds::Seconds;
 use crate::state::slots::Slot;
+use crate::state::start::Start;
 use crate::state::stream::{Hourly, Names, Node, Stream};
 use crate::state::{Counters, Event, PanicSwitch, State};
 
@@ -187,22 +189,21 @@ fn stream_item(stream: &Stream, listened: u32) -> StreamItem {
 }
 
 fn aside_item(slot: u32, aside: &Aside) -> AsideItem {
-    let Aside { identity, since_usec, is_elsewhere } = aside.clone();
-    AsideItem { slot, identity, since_usec, is_elsewhere }
+    let Aside { identity, since_usec, is_elsewhere, is_new } = aside.clone();
+    AsideItem { slot, identity, since_usec, is_elsewhere, is_new }
 }
 
 fn replica_bytes(replica: &Replica) -> Vec<u8> {
     let [cpu, memory] = &replica.heights;
-    encode_parts(
-        &[u64::from(replica.hour), u64::from(replica.pod), replica.starved_ms],
-        &[Some(cpu), Some(memory)],
-    )
+    let numbers = [u64::from(replica.hour), u64::from(replica.pod), replica.starved_ms];
+    InStart::put(replica.start.as_deref(), encode_parts(&numbers, &[Some(cpu), Some(memory)]))
 }
 
 fn replica_of(bytes: &[u8]) -> Option<Replica> {
     let ([hour, pod, starved_ms], [cpu, memory]) = decode_parts::<3, 2>(bytes)?;
     let (hour, pod) = (u32::try_from(hour).ok()?, u32::try_from(pod).ok()?);
-    Some(Replica { hour, pod, starved_ms, heights: [cpu?, memory?] })
+    let start = InStart::behind::<3, 2>(bytes).map(Box::new);
+    Some(Replica { hour, pod, starved_ms, heights: [cpu?, memory?], start })
 }
 
 fn subject_item(held: &Held) -> SubjectItem {
@@ -212,13 +213,15 @@ fn subject_item(held: &Held) -> SubjectItem {
         let numbers = [u64::from(open.hour), u64::from(open.touched), open.peaks[0], open.peaks[1]];
         OpenHourItem {
             open: encode_parts(&numbers, &[Some(&open.all[0]), Some(&open.all[1])]),
+            start: open.start.as_deref().map(|start| encode_parts(&[], &[Some(start)])).unwrap_or_default(),
             replicas: open.replicas.iter().map(replica_bytes).collect(),
         }
     });
     let days = held.open_days.iter().map(|open| {
         let numbers = [u64::from(open.day), u64::from(open.touched), open.peaks[0], open.peaks[1]];
         let [all, minutes] = [&open.all, &open.minutes];
-        encode_parts(&numbers, &[Some(&all[0]), Some(&all[1]), Some(&minutes[0]), Some(&minutes[1])])
+        let all = [Some(&all[0]), Some(&all[1]), Some(&minutes[0]), Some(&minutes[1])];
+        DayStart::put(open.start.as_deref(), encode_parts(&numbers, &all))
     });
     let origin = held.origin.map_or(0, |origin| u64::from(origin) + 1);
     let peers = held.peers.as_ref().map(|peers| peers.numbers()).unwrap_or_default();
@@ -233,6 +236,10 @@ fn open_hour(item: &OpenHourItem) -> Option<OpenHour> {
         all: [cpu?, memory?],
         peaks: [cpu_peak, memory_peak],
         replicas: item.replicas.iter().map(|bytes| replica_of(bytes)).collect::<Option<_>>()?,
+        start: match item.start.as_slice() {
+            [] => None,
+            bytes => Some(Box::new(decode_parts::<0, 1>(bytes)?.1[0].take()?)),
+        },
     })
 }
 
@@ -245,6 +252,7 @@ fn open_day(bytes: &[u8]) -> Option<OpenDay> {
         all: [cpu?, memory?],
         minutes: [cpu_minutes?, memory_minutes?],
         peaks: [cpu_peak, memory_peak],
+        start: DayStart::behind::<4, 4>(bytes).map(Box::new),
     })
 }
 
@@ -281,6 +289,10 @@ fn slot_item(slot: &Slot, buffer: Option<&Buffer>) -> SlotItem {
         minutes,
         minutes_hour: buffer.map_or(0, |b| b.hour),
         reported: slot.reported.as_deref().map(str::to_owned),
+        start: match slot.start {
+            Start::Unseen => Vec::new(),
+            start => start.numbers().into_iter().chain([slot.start_starved_ms]).collect(),
+        },
     }
 }
 
@@ -400,8 +412,8 @@ impl<'a> Importer<'a> {
         if let Some(bytes) = item.decoder {
             stream.decoder.decode(&bytes, &mut ()).map_err(|_| "a codec's memory cannot be read")?;
         }
-        for AsideItem { slot, identity, since_usec, is_elsewhere } in item.aside {
-            self.state.restore_aside(id, slot, Aside { identity, since_usec, is_elsewhere });
+        for AsideItem { slot, identity, since_usec, is_elsewhere, is_new } in item.aside {
+            self.state.restore_aside(id, slot, Aside { identity, since_usec, is_elsewhere, is_new });
         }
         self.state.restored_stream(id, item.silent);
         self.stream = Some((id, item.key));
@@ -453,8 +465,21 @@ impl<'a> Importer<'a> {
             _ => None,
         };
         let reported = item.reported.map(Into::into);
-        let restored =
-            RestoredSlot { number, identity, reported, open, samples, seconds, hour, buffer, caps };
+        let start = Start::of_numbers(item.start.get(..2).unwrap_or_default());
+        let start_starved_ms = item.start.get(2).copied().unwrap_or(0);
+        let restored = RestoredSlot {
+            number,
+            identity,
+            reported,
+            open,
+            samples,
+            seconds,
+            hour,
+            buffer,
+            caps,
+            start,
+            start_starved_ms,
+        };
         self.state.restore_slot(*id, key, restored);
         Ok(())
     }

@@ -160,6 +160,9 @@ pub(super) struct AsideItem {
     pub(super) since_usec: u64,
     #[prost(bool, tag = "4")]
     pub(super) is_elsewhere: bool,
+    /// It was seen to begin; absent in earlier releases.
+    #[prost(bool, tag = "5")]
+    pub(super) is_new: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -189,6 +192,10 @@ pub(super) struct SlotItem {
     /// What its node calls the workload, where the API of the cluster calls it something else.
     #[prost(string, optional, tag = "10")]
     pub(super) reported: Option<String>,
+    /// Its start: what of it was seen, since when, and milliseconds held down that were not folded; absent in earlier releases, and where
+    /// it was not seen.
+    #[prost(uint64, repeated, tag = "11")]
+    pub(super) start: Vec<u64>,
 }
 
 /// Lengths of the history's files.
@@ -246,6 +253,9 @@ pub(super) struct OpenHourItem {
     pub(super) open: Vec<u8>,
     #[prost(bytes = "vec", repeated, tag = "2")]
     pub(super) replicas: Vec<Vec<u8>>,
+    /// Heights of CPU of starts; absent in earlier releases.
+    #[prost(bytes = "vec", tag = "3")]
+    pub(super) start: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -99,6 +99,9 @@ pub struct HistorySection {
     pub max_series: usize,
     /// Decisions kept.
     pub max_events: usize,
+    /// How long a container starts: what it uses of the CPU in this time after it began is known apart, and does not count where its policy
+    /// gives starts more (`startupBoost`). 0s tells nothing apart.
+    pub start: Span,
     /// Engines outside that keep the history too, and give back what is missing here.
     #[serde(default)]
     pub engines: Vec<EngineSection>,
@@ -146,7 +149,13 @@ impl Default for Ingest {
 
 impl Default for HistorySection {
     fn default() -> Self {
-        Self { max_series: 200_000, max_events: 10_000, engines: Vec::new() }
+        Self {
+            max_series: 200_000,
+            max_events: 10_000,
+            // As long as `startupBoost` lasts at most where a policy says no other time.
+            start: Span::from_secs(300),
+            engines: Vec::new(),
+        }
     }
 }
 
@@ -240,6 +249,7 @@ impl Settings {
         );
         check(self.retention.bytes.get() >= 1 << 20, "retention.bytes", "must be at least 1Mi");
         check(self.history.max_series > 0, "history.max_series", "must not be 0");
+        check(self.history.start.get().as_secs() <= 3600, "history.start", "must be at most 1h");
         found.extend(self.history.engines.iter().flat_map(EngineSection::problems));
         found
     }

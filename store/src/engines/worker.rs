@@ -258,7 +258,7 @@ fn report(engine: &str, asked: (u32, u32), coverage: &Coverage) {
 /// A number nobody can foresee, for pauses: the keys of a hash map are drawn from the system's source of chance.
 fn chance() -> u32 {
     use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(0u8) as u32
+    (RandomState::new().hash_one(0u8) >> 32) as u32
 }
 
 #[cfg(test)]

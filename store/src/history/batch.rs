@@ -1,6 +1,6 @@
 //! Owns reading the batches of a history file, and what is learnt from them.
 
-use super::files::{BATCH_HEADER, HEADER};
+use super::files::{BATCH_HEADER, HEADER_BYTES};
 use super::item::{Item, Items};
 use super::past::SubjectId;
 use crate::key::SeriesId;
@@ -24,7 +24,7 @@ pub(crate) struct Names {
 
 /// Shows the items of all whole batches; where the last of them ends.
 pub(super) fn batches(bytes: &[u8], found: &mut Found, mut show: impl FnMut(Item<'_>)) -> u64 {
-    let mut at = HEADER as usize;
+    let mut at = HEADER_BYTES;
     while let Some(head) = bytes.get(at..at + BATCH_HEADER) {
         let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
         let crc = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
@@ -42,5 +42,5 @@ pub(super) fn batches(bytes: &[u8], found: &mut Found, mut show: impl FnMut(Item
         }
         at += BATCH_HEADER + length;
     }
-    at.min(bytes.len().max(HEADER as usize)) as u64
+    at.min(bytes.len().max(HEADER_BYTES)) as u64
 }

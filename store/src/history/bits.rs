@@ -17,7 +17,7 @@ impl Writer {
         self.word |= value << self.used;
         self.used += count;
         while self.used >= 8 {
-            self.bytes.push(self.word as u8);
+            self.bytes.push((self.word & 0xff) as u8);
             self.word >>= 8;
             self.used -= 8;
         }
@@ -42,20 +42,22 @@ impl Writer {
 
     /// A number of which most are below a few times 2^k.
     pub(super) fn rice(&mut self, value: u64, k: u32) {
-        let quotient = value >> k;
-        if quotient >= u64::from(LONGEST_RUN) {
-            self.bits((1 << LONGEST_RUN) - 1, LONGEST_RUN);
-            self.bits(value, 64);
-        } else {
-            self.bits((1 << quotient) - 1, quotient as u32 + 1);
-            self.bits(value, k);
+        match u32::try_from(value >> k) {
+            Ok(quotient) if quotient < LONGEST_RUN => {
+                self.bits((1 << quotient) - 1, quotient + 1);
+                self.bits(value, k);
+            }
+            _ => {
+                self.bits((1 << LONGEST_RUN) - 1, LONGEST_RUN);
+                self.bits(value, 64);
+            }
         }
     }
 
     /// The bytes, the last one filled up with zeros.
     pub(super) fn finish(mut self) -> Vec<u8> {
         if self.used > 0 {
-            self.bytes.push(self.word as u8);
+            self.bytes.push((self.word & 0xff) as u8);
         }
         self.bytes
     }
@@ -125,9 +127,14 @@ impl<'a> Reader<'a> {
         Some(value)
     }
 
+    /// Bytes of which no bit was read.
+    pub(super) const fn whole_bytes_left(&self) -> usize {
+        self.bytes.len() + self.have as usize / 8
+    }
+
     pub(super) fn number(&mut self) -> Option<u64> {
-        let length = self.bits(7)?;
-        if length > 64 { None } else { self.bits(length as u32) }
+        let length = u32::try_from(self.bits(7)?).ok().filter(|length| *length <= 64)?;
+        self.bits(length)
     }
 
     #[inline]

@@ -19,11 +19,11 @@ const DISTANCES: u64 = 2;
 const DIFFERENCES: u64 = 3;
 
 const fn zigzag(value: i64) -> u64 {
-    (value << 1 ^ value >> 63) as u64
+    (value << 1 ^ value >> 63).cast_unsigned()
 }
 
 const fn unzigzag(value: u64) -> i64 {
-    (value >> 1) as i64 ^ -((value & 1) as i64)
+    (value >> 1).cast_signed() ^ -(value & 1).cast_signed()
 }
 
 /// The Rice parameter for numbers of this sum, and the bits they take with it.
@@ -48,7 +48,7 @@ fn put_column(out: &mut Writer, values: &[u64]) {
         out.number(*first);
         return;
     }
-    let differences: Vec<i64> = values.windows(2).map(|w| w[1].wrapping_sub(w[0]) as i64).collect();
+    let differences: Vec<i64> = values.windows(2).map(|w| w[1].wrapping_sub(w[0]).cast_signed()).collect();
     if differences.iter().all(|d| d == &differences[0]) {
         out.bits(STEPS, 2);
         out.number(*first);
@@ -58,7 +58,7 @@ fn put_column(out: &mut Writer, values: &[u64]) {
     let mut near: Vec<u64> = values.iter().map(|v| v - least).collect();
     let near_shift = common_shift(&near);
     near.iter_mut().for_each(|v| *v >>= near_shift);
-    let raw: Vec<u64> = differences.iter().map(|d| *d as u64).collect();
+    let raw: Vec<u64> = differences.iter().map(|d| d.cast_unsigned()).collect();
     let step_shift = common_shift(&raw);
     let steps: Vec<u64> = differences.iter().map(|d| zigzag(d >> step_shift)).collect();
     let ((near_k, near_cost), (steps_k, steps_cost)) = (best_k(&near), best_k(&steps));
@@ -90,18 +90,18 @@ fn take_column(
     match form {
         EQUAL => (0..count).try_for_each(|i| put(i, base)),
         STEPS => {
-            let step = unzigzag(from.number()?) as u64;
+            let step = unzigzag(from.number()?).cast_unsigned();
             (0..count).try_for_each(|i| put(i, base.wrapping_add(step.wrapping_mul(i as u64))))
         }
         _ => {
-            let (shift, k) = (from.bits(6)? as u32, from.bits(6)? as u32);
+            let (shift, k) = ((from.bits(6)? & 0x3f) as u32, (from.bits(6)? & 0x3f) as u32);
             if form == DISTANCES {
                 return (0..count).try_for_each(|i| put(i, base.wrapping_add(from.rice(k)? << shift)));
             }
             let mut value = base;
             put(0, value)?;
             (1..count).try_for_each(|i| {
-                value = value.wrapping_add((unzigzag(from.rice(k)?) << shift) as u64);
+                value = value.wrapping_add((unzigzag(from.rice(k)?) << shift).cast_unsigned());
                 put(i, value)
             })
         }
@@ -128,7 +128,7 @@ pub(crate) fn encode_minutes(minutes: &[Kept]) -> Vec<u8> {
     column(&|m| u64::from(m.minute));
     column(&|m| u64::from(m.samples));
     // What is beyond a second for each sample: next to nothing, however many there were.
-    column(&|m| zigzag(m.weight_ms.wrapping_sub(u64::from(m.samples) * 1000) as i64));
+    column(&|m| zigzag(m.weight_ms.wrapping_sub(u64::from(m.samples) * 1000).cast_signed()));
     column(&|m| m.throttled_ms);
     column(&|m| m.starved_ms);
     column(&|m| u64::from(m.oom_kills));
@@ -157,7 +157,9 @@ pub(crate) fn decode_minutes(bytes: &[u8]) -> Option<Vec<Kept>> {
     };
     each(&|m, v| u32::try_from(v).ok().map(|v| m.minute = v))?;
     each(&|m, v| u32::try_from(v).ok().map(|v| m.samples = v))?;
-    each(&|m, v| put(&mut m.weight_ms, (unzigzag(v) as u64).wrapping_add(u64::from(m.samples) * 1000)))?;
+    each(&|m, v| {
+        put(&mut m.weight_ms, unzigzag(v).cast_unsigned().wrapping_add(u64::from(m.samples) * 1000))
+    })?;
     each(&|m, v| put(&mut m.throttled_ms, v))?;
     each(&|m, v| put(&mut m.starved_ms, v))?;
     each(&|m, v| u32::try_from(v).ok().map(|v| m.oom_kills = v))?;
@@ -191,7 +193,7 @@ fn put_histogram(out: &mut Writer, histogram: &Histogram) {
 fn take_histogram(from: &mut Reader<'_>, into: &mut Histogram) -> Option<()> {
     let mut buckets = std::mem::take(into).into_buckets();
     buckets.clear();
-    let scheme = Scheme::from_id(from.bits(4)? as u8)?;
+    let scheme = Scheme::from_id((from.bits(4)? & 0xf) as u8)?;
     let count = usize::try_from(from.number().filter(|n| *n <= MOST)?).ok()?;
     take_column(from, count, |_, bucket| {
         buckets.push((u16::try_from(bucket).ok()?, 0));
@@ -235,6 +237,31 @@ pub(crate) fn encode_parts(numbers: &[u64], histograms: &[Option<&Histogram>]) -
         }
     }
     out.finish()
+}
+
+/// The same with more behind it, where readers of the first part do not look. It begins with a whole byte: `bytes` are those of
+/// [`encode_parts`].
+pub(crate) fn encode_more(mut bytes: Vec<u8>, numbers: &[u64], histograms: &[Option<&Histogram>]) -> Vec<u8> {
+    bytes.extend(encode_parts(numbers, histograms));
+    bytes
+}
+
+/// What stands behind N numbers and H histograms; nothing where nothing does.
+pub(crate) fn decode_more<const N: usize, const H: usize, const M: usize, const K: usize>(
+    bytes: &[u8],
+) -> Option<([u64; M], [Option<Histogram>; K])> {
+    let mut from = Reader::new(bytes);
+    for _ in 0..N {
+        from.number()?;
+    }
+    let mut skipped = Histogram::new();
+    for _ in 0..H {
+        if from.bits(1)? == 1 {
+            take_histogram(&mut from, &mut skipped)?;
+        }
+    }
+    let behind = bytes.get(bytes.len() - from.whole_bytes_left()..)?;
+    if behind.is_empty() { None } else { decode_parts(behind) }
 }
 
 /// What [`encode_parts`] was given; nothing where these are other bytes.

@@ -14,6 +14,7 @@
 //! (4 bytes), CRC32C of what follows (4), number of the ingest log's record they were written at (8), items. An item is a
 //! byte of kind, varints and bytes; see `item.rs`. All integers are little-endian.
 
+use evenkeel_model::narrow::usize_to_u32;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io;
@@ -34,7 +35,9 @@ use evenkeel_log::private;
 pub(super) const MAGIC: [u8; 8] = *b"EVKEELHI";
 /// Format version of all three kinds.
 pub(crate) const VERSION: u32 = 1;
-pub(super) const HEADER: u64 = 16;
+pub(super) const HEADER: u64 = HEADER_BYTES as u64;
+/// The same as a length in memory.
+pub(super) const HEADER_BYTES: usize = 16;
 pub(super) const BATCH_HEADER: usize = 16;
 
 /// What a file holds.
@@ -197,7 +200,7 @@ impl Files {
         if length.is_some_and(|length| length > real) {
             found.damage.push(format!("{} ends early", path.display()));
         }
-        let mut header = [0; HEADER as usize];
+        let mut header = [0; HEADER_BYTES];
         let read = file.read_exact_at(&mut header, 0);
         if read.is_err() || header[..8] != MAGIC {
             if whole > 0 {
@@ -343,7 +346,7 @@ impl Files {
             batch[8..16].copy_from_slice(&outgoing.applied.to_le_bytes());
             batch.extend_from_slice(&items);
             let crc = crc32c::crc32c(&batch[8..]);
-            batch[..4].copy_from_slice(&(items.len() as u32).to_le_bytes());
+            batch[..4].copy_from_slice(&usize_to_u32(items.len()).to_le_bytes());
             batch[4..8].copy_from_slice(&crc.to_le_bytes());
             self.write(id, &batch)?;
         }
@@ -356,7 +359,7 @@ impl Files {
             let path = self.path(id);
             let file = private::options().read(true).write(true).create(true).truncate(true).open(&path);
             let file = Arc::new(file.map_err(failed("create", &path))?);
-            let mut header = [0; HEADER as usize];
+            let mut header = [0; HEADER_BYTES];
             header[..8].copy_from_slice(&MAGIC);
             header[8..12].copy_from_slice(&VERSION.to_le_bytes());
             header[12..].copy_from_slice(&(id.1 as u32).to_le_bytes());

@@ -30,10 +30,10 @@ pub(crate) enum Item<'a> {
 
 fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
-        out.push(value as u8 | 0x80);
+        out.push((value & 0x7f) as u8 | 0x80);
         value >>= 7;
     }
-    out.push(value as u8);
+    out.push((value & 0x7f) as u8);
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {

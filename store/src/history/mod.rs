@@ -20,10 +20,11 @@ pub(crate) mod peers;
 pub(crate) mod replica;
 pub(crate) mod sealed;
 mod shared;
+pub(crate) mod starts;
 pub(crate) mod verify;
 mod view;
 
 pub use failure::HistoryError;
 pub use past::Past;
 pub use shared::Shared;
-pub use view::{Of, View};
+pub use view::{Of, Starts, View};

@@ -1,5 +1,7 @@
 //! Owns a list of encoded values by time, in one piece of memory.
 
+use evenkeel_model::narrow::usize_to_u32;
+
 /// Values in the order they were put in, each with its time (hours or days since 1970).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Packed(Vec<u8>);
@@ -8,7 +10,7 @@ const HEAD: usize = 8;
 
 impl Packed {
     pub(crate) fn push(&mut self, time: u32, value: &[u8]) {
-        let length = value.len() as u32;
+        let length = usize_to_u32(value.len());
         self.0.reserve(HEAD + value.len());
         self.0.extend_from_slice(&time.to_le_bytes());
         self.0.extend_from_slice(&length.to_le_bytes());

@@ -4,34 +4,28 @@
 //! after they ended and after they were last touched. What comes later is sealed again, beside the first, and readers
 //! merge the two. Sealed values are kept encoded; the files have the same bytes.
 
+mod fill;
+mod open;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use evenkeel_model::rollup::{Aggregate, Rollup};
+use evenkeel_model::rollup::Rollup;
 
-use super::codec::encode_parts;
-use super::minute::Kept;
 use super::packed::Packed;
 use super::peers::{Caps, NO_CAPS, Peers};
-use super::replica::{Fold, Part, Replica};
-use super::sealed::{
-    OpenDay, OpenHour, Sealed, SealedKind, at, decode_event, encode_event, encode_hour, hour_of,
-};
+use super::replica::{Fold, Replica};
+use super::sealed::{OpenDay, OpenHour, Sealed, SealedKind, at, decode_event, encode_event};
+use super::starts::CPU;
 use crate::key::Subject;
 use crate::state::bounds::subject_bytes;
-use evenkeel_rightsizing::Resource;
-use evenkeel_rightsizing::histogram::Histogram;
-use evenkeel_rightsizing::history::{Day, Event};
+use evenkeel_rightsizing::history::Event;
 use tracing::warn;
 
-/// Minutes after which an hour that ended, or was last touched, is sealed: longer than a reconnect takes.
-const HOUR_GRACE: u32 = 6;
-/// The same of a day; later than its last hour.
-const DAY_GRACE: u32 = 15;
+pub(crate) use fill::add_seconds;
+
 /// Minutes in which each subject has its turn once.
 pub(crate) const TURNS: u32 = 60;
-/// Containers of an hour that take as long as another look.
-const PARTS_A_LOOK: usize = 8;
 /// Events kept of one container in memory; the oldest go first.
 const EVENTS: usize = 256;
 
@@ -388,18 +382,32 @@ impl Past {
                     open.all[resource].merge(&fold.heights[resource]);
                     open.peaks[resource] = open.peaks[resource].max(fold.peaks[resource]);
                 }
+                if fold.start.is_some() {
+                    open.start.get_or_insert_default().merge(&fold.heights[CPU]);
+                }
             }
             if let Some(open) = self.open_day(clock, id, fold.hour / 24) {
                 for resource in 0..2 {
                     open.all[resource].merge(&fold.heights[resource]);
                     open.peaks[resource] = open.peaks[resource].max(fold.peaks[resource]);
                 }
+                if let Some(starved_ms) = fold.start {
+                    let start = &mut open.start.get_or_insert_default().used;
+                    start.heights.merge(&fold.heights[CPU]);
+                    start.starved_ms += starved_ms;
+                }
             }
         }
     }
 
-    /// Counts a minute that ended, by its height.
-    pub(crate) fn minute(&mut self, clock: u32, subjects: &Subjects, minute: u32, rollup: &Rollup) {
+    /// Counts a minute that ended, by its height; whether any of it is of a start.
+    pub(crate) fn minute(
+        &mut self,
+        clock: u32,
+        subjects: &Subjects,
+        (minute, rollup): (u32, &Rollup),
+        is_start: bool,
+    ) {
         let heights =
             [rollup.cpu_micro.mean(), (rollup.memory_bytes.count > 0).then_some(rollup.memory_bytes.max)];
         for id in subjects.iter().flatten() {
@@ -409,6 +417,9 @@ impl Past {
                 if let Some(height) = height {
                     open.minutes[resource].add(height, 1);
                 }
+            }
+            if let Some(height) = heights[CPU].filter(|_| is_start) {
+                open.start.get_or_insert_default().minutes.add(height, 1);
             }
         }
     }
@@ -421,137 +432,10 @@ impl Past {
         }
     }
 
-    fn open_hour(&mut self, clock: u32, id: SubjectId, hour: u32) -> Option<&mut OpenHour> {
-        let held = held_of(&mut self.held, id)?;
-        let at = match held.open_hours.iter().position(|open| open.hour == hour) {
-            Some(at) => at,
-            None => {
-                let due = hour_due(hour, clock);
-                self.due.entry(due).or_default().push((id, true, hour));
-                held.open_hours.push(OpenHour { hour, ..OpenHour::default() });
-                held.open_hours.len() - 1
-            }
-        };
-        let open = &mut held.open_hours[at];
-        open.touched = open.touched.max(clock);
-        Some(open)
-    }
-
-    fn open_day(&mut self, clock: u32, id: SubjectId, day: u32) -> Option<&mut OpenDay> {
-        let held = held_of(&mut self.held, id)?;
-        let at = match held.open_days.iter().position(|open| open.day == day) {
-            Some(at) => at,
-            None => {
-                self.due.entry(day_due(day, clock)).or_default().push((id, false, day));
-                held.open_days.push(OpenDay { day, ..OpenDay::default() });
-                held.open_days.len() - 1
-            }
-        };
-        let open = &mut held.open_days[at];
-        open.touched = open.touched.max(clock);
-        Some(open)
-    }
-
-    /// Puts back what was open when a checkpoint was taken.
-    pub(crate) fn restore_open(&mut self, id: SubjectId, hours: Vec<OpenHour>, days: Vec<OpenDay>) {
-        for open in &hours {
-            self.due.entry(hour_due(open.hour, open.touched)).or_default().push((id, true, open.hour));
-        }
-        for open in &days {
-            self.due.entry(day_due(open.day, open.touched)).or_default().push((id, false, open.day));
-        }
-        if let Some(held) = self.get_mut(id) {
-            held.open_hours.extend(hours);
-            held.open_days.extend(days);
-        }
-    }
-
-    /// The next hours or days to be sealed by now, up to a number of looks; `live` gives what containers have of an hour.
-    pub(crate) fn seal_due<'a>(
-        &mut self,
-        clock: u32,
-        most: usize,
-        live: impl Fn(&[(u64, u32)], u32) -> Vec<Part<'a>>,
-    ) {
-        let mut looks = 0;
-        while looks < most {
-            looks += 1;
-            let Some(mut entry) = self.due.first_entry() else { return };
-            if *entry.key() > clock {
-                return;
-            }
-            let Some((id, is_hour, number)) = entry.get_mut().pop() else {
-                entry.remove();
-                continue;
-            };
-            let Some(held) = held_of(&mut self.held, id) else { continue };
-            if is_hour {
-                let Some(at) = held.open_hours.iter().position(|open| open.hour == number) else { continue };
-                let due = hour_due(number, held.open_hours[at].touched);
-                if due > clock {
-                    self.due.entry(due).or_default().push((id, true, number));
-                    continue;
-                }
-                let open = held.open_hours.swap_remove(at);
-                let running = live(&held.live, number);
-                looks += running.len() / PARTS_A_LOOK;
-                self.seal_hour(id, &open, running);
-            } else {
-                let Some(at) = held.open_days.iter().position(|open| open.day == number) else { continue };
-                let due = day_due(number, held.open_days[at].touched);
-                if due > clock {
-                    self.due.entry(due).or_default().push((id, false, number));
-                    continue;
-                }
-                let open = held.open_days.swap_remove(at);
-                self.seal_day(id, &open);
-            }
-        }
-    }
-
-    fn seal_hour(&mut self, id: SubjectId, open: &OpenHour, running: Vec<Part<'_>>) {
-        let parts = open.replicas.with(running.into_iter());
-        for resource in Resource::ALL {
-            let hour = hour_of(open, &parts, resource);
-            if !hour.all.is_empty() {
-                self.counts.sealed_hours += 1;
-                self.keep(id, SealedKind::Hour(resource), open.hour, encode_hour(&hour).into());
-            }
-        }
-    }
-
-    fn seal_day(&mut self, id: SubjectId, open: &OpenDay) {
-        for resource in Resource::ALL {
-            let i = at(resource);
-            if !(open.all[i].is_empty() && open.minutes[i].is_empty()) {
-                let bytes = encode_parts(&[open.peaks[i]], &[Some(&open.all[i]), Some(&open.minutes[i])]);
-                self.counts.sealed_days += 1;
-                self.keep(id, SealedKind::Day(resource), open.day, bytes.into());
-            }
-        }
-    }
-
     /// Events of a container in an hour since 1970.
     pub(crate) fn events_of_hour(&self, own: SubjectId, hour: u32) -> usize {
         let is_of = |event: &&Event| event.time_ms / 3_600_000 == u64::from(hour);
         self.get(own).map_or(0, |held| held.events.iter().rev().filter(is_of).count())
-    }
-
-    /// Nothing was touched later than this minute: the clock was ahead when it seemed so.
-    pub(crate) fn touched_by(&mut self, minute: u32) {
-        for (at, held) in self.held.iter_mut().enumerate() {
-            let Some(held) = held else { continue };
-            let id = SubjectId { place: at as u32, turn: held.turn };
-            held.named = held.named.min(minute);
-            for open in held.open_hours.iter_mut().filter(|open| open.touched > minute) {
-                open.touched = minute;
-                self.due.entry(hour_due(open.hour, minute)).or_default().push((id, true, open.hour));
-            }
-            for open in held.open_days.iter_mut().filter(|open| open.touched > minute) {
-                open.touched = minute;
-                self.due.entry(day_due(open.day, minute)).or_default().push((id, false, open.day));
-            }
-        }
     }
 
     /// An event of a container.
@@ -566,92 +450,10 @@ impl Past {
         self.pending.push(Sealed { subject: id, kind, time, bytes });
     }
 
-    /// Takes a value in that another engine had, where there is none of its time.
-    pub(crate) fn fill(&mut self, id: SubjectId, kind: SealedKind, time: u32, bytes: Vec<u8>) -> bool {
-        let Some(held) = self.get(id) else { return false };
-        let known = match kind {
-            SealedKind::Hour(resource) => {
-                held.open_hours.iter().any(|open| open.hour == time) || held.hours[at(resource)].has(time)
-            }
-            SealedKind::Day(resource) => {
-                held.open_days.iter().any(|open| open.day == time) || held.days[at(resource)].has(time)
-            }
-            SealedKind::Event => decode_event(&bytes).is_none_or(|event| held.events.contains(&event)),
-        };
-        if !known {
-            self.keep(id, kind, time, bytes.into());
-        }
-        !known
-    }
-
-    /// The open days of one in sixty of all subjects, each of which has its turn once in sixty.
-    pub(crate) fn open_parts(&self, turn: u32) -> Vec<(Arc<Subject>, Resource, Day)> {
-        let mine = self.all().filter(|(id, _)| id.place % TURNS == turn % TURNS);
-        let days = mine.flat_map(|(_, held)| held.open_days.iter().map(|open| (&held.key, open)));
-        let parts = days.flat_map(|(key, open)| {
-            Resource::ALL.into_iter().map(move |resource| (Arc::clone(key), resource, day_of(open, resource)))
-        });
-        parts.filter(|(.., day)| !day.all.is_empty()).collect()
-    }
-
-    /// What is open of all subjects: hours (true) and days.
-    pub(crate) fn open_now(&self) -> HashSet<(SubjectId, bool, u32)> {
-        let of = |(id, held): (SubjectId, &Held)| -> Vec<_> {
-            let hours = held.open_hours.iter().map(|open| (id, true, open.hour));
-            hours.chain(held.open_days.iter().map(|open| (id, false, open.day))).collect()
-        };
-        self.all().flat_map(of).collect()
-    }
-
-    /// Whether an hour (true) or a day of a subject is sealed.
-    pub(crate) fn is_sealed(&self, id: SubjectId, is_hour: bool, number: u32) -> bool {
-        self.get(id).is_some_and(|held| {
-            let sealed = if is_hour { &held.hours } else { &held.days };
-            sealed.iter().any(|packed| packed.has(number))
-        })
-    }
-
     /// Something of a subject is known of a minute.
     pub(crate) fn heard(&mut self, id: SubjectId, minute: u32) {
         if let Some(held) = self.get_mut(id) {
             held.since = Some(held.since.map_or(minute, |since| since.min(minute)));
-        }
-    }
-
-    /// Takes a part of a day in that another engine had.
-    pub(crate) fn fill_part(&mut self, clock: u32, id: SubjectId, resource: Resource, part: &Day) {
-        let day = u32::try_from(part.day).unwrap_or(u32::MAX);
-        if let Some(open) = self.open_day(clock, id, day) {
-            let i = at(resource);
-            open.all[i].merge(&part.all);
-            open.minutes[i].merge(&part.minutes);
-            open.peaks[i] = open.peaks[i].max(part.peak);
-        }
-    }
-
-    /// Takes a minute of a container in, as far as it tells of its seconds: into the open hour of its own subject, or into
-    /// the open day of one.
-    pub(crate) fn fill_minute(&mut self, clock: u32, id: SubjectId, is_hour: bool, kept: &Kept) {
-        let hour = kept.minute / 60;
-        let [cpu, memory] = [&kept.cpu, &kept.memory];
-        if is_hour {
-            if let Some(open) = self.open_hour(clock, id, hour) {
-                for (i, aggregate) in [cpu, memory].into_iter().enumerate() {
-                    add_seconds(&mut open.all[i], aggregate, kept.weight_ms);
-                    open.peaks[i] = open.peaks[i].max(aggregate.max);
-                }
-            }
-            return;
-        }
-        if let Some(open) = self.open_day(clock, id, hour / 24) {
-            let heights = [cpu.mean(), (memory.count > 0).then_some(memory.max)];
-            for (i, (aggregate, height)) in [cpu, memory].into_iter().zip(heights).enumerate() {
-                add_seconds(&mut open.all[i], aggregate, kept.weight_ms);
-                open.peaks[i] = open.peaks[i].max(aggregate.max);
-                if let Some(height) = height {
-                    open.minutes[i].add(height, 1);
-                }
-            }
         }
     }
 
@@ -726,30 +528,6 @@ impl Past {
     }
 }
 
-/// The day of one resource.
-fn day_of(open: &OpenDay, resource: Resource) -> Day {
-    let i = at(resource);
-    let (all, minutes) = (open.all[i].clone(), open.minutes[i].clone());
-    Day { day: u64::from(open.day), all, minutes, peak: open.peaks[i] }
-}
-
-/// Seconds of which sum, count and greatest are known: the greatest, and the others at their mean.
-pub(crate) fn add_seconds(heights: &mut Histogram, aggregate: &Aggregate, weight_ms: u64) {
-    let Some(one_ms) = weight_ms.checked_div(aggregate.count) else { return };
-    heights.add(aggregate.max, one_ms.max(1));
-    if let Some(mean) = aggregate.sum.saturating_sub(aggregate.max).checked_div(aggregate.count - 1) {
-        heights.add(mean, weight_ms.saturating_sub(one_ms));
-    }
-}
-
 fn held_of(held: &mut [Option<Held>], id: SubjectId) -> Option<&mut Held> {
     held.get_mut(id.place as usize)?.as_mut().filter(|held| held.turn == id.turn)
-}
-
-fn hour_due(hour: u32, touched: u32) -> u32 {
-    (hour.saturating_add(1).saturating_mul(60)).max(touched).saturating_add(HOUR_GRACE)
-}
-
-fn day_due(day: u32, touched: u32) -> u32 {
-    (day.saturating_add(1).saturating_mul(24 * 60)).max(touched).saturating_add(DAY_GRACE)
 }

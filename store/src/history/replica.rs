@@ -12,6 +12,7 @@ use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::histogram::{Histogram, Scheme};
 
 use super::sealed::at;
+use super::starts::InStart;
 use crate::state::seconds::Seconds;
 
 /// One container's hour, or the part of it that has arrived.
@@ -25,6 +26,8 @@ pub(crate) struct Replica {
     pub(crate) starved_ms: u64,
     /// Time at each height of CPU (millionths of a core) and of memory (bytes).
     pub(crate) heights: [Histogram; 2],
+    /// The part of it in which a container started.
+    pub(crate) start: Option<Box<InStart>>,
 }
 
 /// A pod's name in short, the same in every run: replicas of one hour are told apart by it.
@@ -38,6 +41,9 @@ impl Replica {
         self.starved_ms += other.starved_ms;
         for (into, from) in self.heights.iter_mut().zip(&other.heights) {
             into.merge(from);
+        }
+        if let Some(start) = &other.start {
+            self.start.get_or_insert_default().merge(start);
         }
     }
 }
@@ -71,7 +77,7 @@ impl Replicas {
     /// The parts of all replicas, or of those of the sample, with what containers that run have of the hour.
     pub(crate) fn with<'a>(&'a self, running: impl Iterator<Item = Part<'a>>) -> Vec<Part<'a>> {
         let last = self.0.get(SAMPLE - 1).map_or(u32::MAX, |last| last.pod);
-        let ended = self.iter().map(|replica| Part { replica, unfolded: None });
+        let ended = self.iter().map(|replica| Part { replica, unfolded: None, is_starting: false });
         ended.chain(running.filter(|part| part.replica.pod <= last)).collect()
     }
 }
@@ -93,6 +99,8 @@ pub(crate) struct Fold {
     pub(crate) heights: [Histogram; 2],
     /// Greatest sample of each.
     pub(crate) peaks: [u64; 2],
+    /// All of it is of a start, in which the CPU use was held down for so long, milliseconds.
+    pub(crate) start: Option<u64>,
 }
 
 /// A part of a replica's hour: what was folded, and the seconds of a running container that were not yet.
@@ -100,9 +108,30 @@ pub(crate) struct Fold {
 pub(crate) struct Part<'a> {
     pub(crate) replica: &'a Replica,
     pub(crate) unfolded: Option<&'a Seconds>,
+    /// These are of a start.
+    pub(crate) is_starting: bool,
 }
 
 impl Part<'_> {
+    /// Whether any of it is of a start.
+    pub(crate) fn has_start(&self) -> bool {
+        self.replica.start.is_some() || self.is_starting && self.unfolded.is_some_and(Seconds::has_unfolded)
+    }
+
+    /// The CPU use of the part without its start, and for how long it was held down then.
+    fn running(&self) -> (Histogram, u64) {
+        let mut heights = self.replica.heights[at(Resource::Cpu)].clone();
+        let mut starved_ms = self.replica.starved_ms;
+        if let Some(start) = &self.replica.start {
+            heights.unmerge(&start.heights);
+            starved_ms = starved_ms.saturating_sub(start.starved_ms);
+        }
+        for (value, weight) in self.unfolded.filter(|_| !self.is_starting).into_iter().flat_map(cpu) {
+            heights.add(value, weight);
+        }
+        (heights, starved_ms)
+    }
+
     /// Sum of heights by weight, as far as buckets tell, and sum of weights.
     fn used(&self, resource: Resource) -> (u128, u128) {
         let (mut sum, mut total) = used(&self.replica.heights[at(resource)]);
@@ -147,6 +176,22 @@ pub(crate) fn worst(parts: &[Part<'_>], resource: Resource) -> (Option<Histogram
     (heights, starved_ms)
 }
 
+fn cpu(seconds: &Seconds) -> impl Iterator<Item = (u64, u64)> {
+    seconds.unfolded_of(Resource::Cpu)
+}
+
+/// The same as [`worst`] of the CPU, where starts are left out of what each did.
+pub(crate) fn worst_running(parts: &[Part<'_>]) -> (Option<Histogram>, u64) {
+    let running = |part: &Part<'_>| {
+        let (cpu, starved_ms) = part.running();
+        let (hour, pod) = (part.replica.hour, part.replica.pod);
+        Replica { hour, pod, starved_ms, heights: [cpu, Histogram::new()], start: None }
+    };
+    let without: Vec<Replica> = parts.iter().map(running).collect();
+    let part = |replica| Part { replica, unfolded: None, is_starting: false };
+    worst(&without.iter().map(part).collect::<Vec<_>>(), Resource::Cpu)
+}
+
 fn used(histogram: &Histogram) -> (u128, u128) {
     let scheme = histogram.scheme();
     let (mut sum, mut total) = (0_u128, 0_u128);
@@ -176,7 +221,7 @@ mod tests {
             one
         };
         let of = |replicas: &[&Replica]| {
-            let part = |replica| Part { replica, unfolded: None };
+            let part = |replica| Part { replica, unfolded: None, is_starting: false };
             worst(&replicas.iter().copied().map(part).collect::<Vec<_>>(), Resource::Cpu)
         };
         for (count, want) in [(2, 2), (19, 19), (20, 19), (40, 38), (100, 95)] {
@@ -196,6 +241,33 @@ mod tests {
     }
 
     #[test]
+    fn a_start_makes_no_replica_the_bad_one_of_the_running_state() {
+        let replica = |pod: u32, running: u64, start: u64| {
+            let mut one = Replica { pod, starved_ms: 70, ..Replica::default() };
+            one.heights[0].add(running, 1000);
+            if start > 0 {
+                let mut in_start = InStart { starved_ms: 50, ..InStart::default() };
+                in_start.heights.add(start, 5000);
+                one.heights[0].merge(&in_start.heights);
+                one.start = Some(Box::new(in_start));
+            }
+            one
+        };
+        let (quiet, busy) = (replica(1, 100, 9000), replica(2, 300, 0));
+        let part = |replica| Part { replica, unfolded: None, is_starting: false };
+        let parts = [part(&quiet), part(&busy)];
+        let height = |(heights, starved): (Option<Histogram>, u64)| (heights.unwrap().total(), starved);
+        assert_eq!(height(worst(&parts, Resource::Cpu)), (6000, 70));
+        assert_eq!(height(worst_running(&parts)), (1000, 70));
+        let alone = [part(&quiet)];
+        assert_eq!(worst_running(&alone), (None, 20));
+        // Another part of the pod's hour takes the start along.
+        let mut whole = replica(1, 100, 0);
+        whole.merge(&quiet);
+        assert_eq!(whole.start.unwrap().starved_ms, 50);
+    }
+
+    #[test]
     fn of_many_replicas_a_sample_is_kept_whatever_their_order() {
         let replica = |pod: u32| {
             let mut one = Replica { pod: pod_id(&format!("job-{pod}")), ..Replica::default() };
@@ -204,7 +276,7 @@ mod tests {
         };
         let few: Replicas = (0..200).map(replica).collect();
         let running = replica(777);
-        let part = || Part { replica: &running, unfolded: None };
+        let part = || Part { replica: &running, unfolded: None, is_starting: false };
         assert_eq!((few.iter().count(), few.with([part()].into_iter()).len()), (200, 201));
         let many: Replicas = (0..10_000).map(replica).collect();
         let backwards: Replicas = (0..10_000).rev().map(replica).collect();
@@ -213,7 +285,8 @@ mod tests {
         let is_in = many.iter().any(|kept| kept.pod == running.pod);
         assert_eq!(many.with([part()].into_iter()).len(), SAMPLE + usize::from(is_in));
         let lowest = Replica { pod: 0, ..running.clone() };
-        assert_eq!(many.with([Part { replica: &lowest, unfolded: None }].into_iter()).len(), SAMPLE + 1);
+        let lowest = Part { replica: &lowest, unfolded: None, is_starting: false };
+        assert_eq!(many.with([lowest].into_iter()).len(), SAMPLE + 1);
         // 10,000 heights in a row: the bad one of the sample is near the 9,500th.
         let (heights, _) = worst(&many.with(std::iter::empty()), Resource::Cpu);
         let height = heights.and_then(|h| h.quantile(0.5)).unwrap();

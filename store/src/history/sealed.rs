@@ -9,6 +9,7 @@ use evenkeel_rightsizing::history::{Cause, Day, Event, Hour};
 use super::codec::{decode_parts, decode_parts_into, encode_parts};
 use super::past::SubjectId;
 use super::replica::{Part, Replicas, mean, worst};
+use super::starts::DayStart;
 
 /// Place of a resource in every pair here.
 pub(crate) const fn at(resource: Resource) -> usize {
@@ -28,6 +29,8 @@ pub(crate) struct OpenHour {
     pub(crate) peaks: [u64; 2],
     /// Containers whose part of it has ended.
     pub(crate) replicas: Replicas,
+    /// What is of starts among CPU.
+    pub(crate) start: Option<Box<Histogram>>,
 }
 
 /// A day that is still added to.
@@ -38,6 +41,8 @@ pub(crate) struct OpenDay {
     pub(crate) all: [Histogram; 2],
     pub(crate) minutes: [Histogram; 2],
     pub(crate) peaks: [u64; 2],
+    /// What is of starts among CPU.
+    pub(crate) start: Option<Box<DayStart>>,
 }
 
 /// A value to be written.

@@ -19,6 +19,8 @@ const KEPT: usize = 512;
 pub(super) struct Key {
     pub(super) scope: Scope,
     pub(super) resource: Resource,
+    /// Starts are left out.
+    pub(super) is_running: bool,
     /// Days, or minutes from this one on.
     pub(super) minutes_from: Option<u64>,
     pub(super) cluster: Option<String>,
@@ -92,6 +94,7 @@ mod tests {
         Key {
             scope: Scope::Image,
             resource: Resource::Cpu,
+            is_running: false,
             minutes_from: None,
             cluster: None,
             namespace: String::new(),

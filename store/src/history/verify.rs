@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use super::batch::{Found, batches};
 use super::codec::decode_minutes;
-use super::files::{HEADER, Kind, MAGIC, VERSION};
+use super::files::{HEADER, HEADER_BYTES, Kind, MAGIC, VERSION};
 use super::item::Item;
 use super::minute_files::{Extent, MAX_EXTENT};
 use super::sealed::{decode_day, decode_event, decode_hour};
@@ -46,7 +46,7 @@ pub(crate) fn verify(
         );
     }
     let length = length.min(real);
-    let mut header = [0; HEADER as usize];
+    let mut header = [0; HEADER_BYTES];
     if file.read_exact_at(&mut header, 0).is_err() || header[..8] != MAGIC {
         flaw(0, length, "the file has no header".to_owned());
         return Ok(());

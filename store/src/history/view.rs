@@ -17,6 +17,9 @@ use super::packed::Packed;
 use super::past::{Held, SubjectId};
 use super::sealed::{at, decode_day_into, decode_hour_into, hour_of, merge_day, merge_hour};
 use super::shared::{CROWD, Key, Known};
+use super::starts::{
+    CPU, DayStart, InStart, decode_running_day_into, decode_running_hour_into, running_hour_of,
+};
 use crate::key::{Image, SeriesId, SeriesKey, Subject};
 use crate::state::State;
 use crate::state::minute::of_resource;
@@ -68,12 +71,49 @@ pub struct View<'a> {
     resource: Resource,
     /// Where scopes of many containers are read from, and the present, microseconds since 1970.
     shared: Option<(&'a Shared, u64)>,
+    /// Starts are left out, and are none of memory.
+    is_running: bool,
+}
+
+/// What the starts of a container, or of those of its image, used of the CPU.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Starts {
+    /// Time at each height of use, millionths of a core.
+    pub heights: Histogram,
+    /// For how long the use was held down, milliseconds.
+    pub starved_ms: u64,
 }
 
 impl<'a> View<'a> {
     /// The view of a container's resource.
     pub const fn new(state: &'a State, of: Of<'a>, resource: Resource) -> Self {
-        Self { state, of, resource, shared: None }
+        Self { state, of, resource, shared: None, is_running: false }
+    }
+
+    /// The same of the running state alone: seconds of starts are left out of the CPU.
+    pub fn without_starts(self) -> Self {
+        Self { is_running: self.resource == Resource::Cpu, ..self }
+    }
+
+    /// What was used in the starts of a scope from a day (since 1970) on, those that go on included.
+    pub fn starts(&self, scope: Scope, from: u32) -> Starts {
+        let mut all = InStart::default();
+        for held in self.held(scope) {
+            let sealed = held.days[CPU].iter().filter(|(day, _)| *day >= from);
+            sealed.filter_map(|(_, bytes)| DayStart::of_day(bytes)).for_each(|day| all.merge(&day.used));
+            let open = held.open_days.iter().filter(|open| open.day >= from);
+            open.filter_map(|open| open.start.as_deref()).for_each(|start| all.merge(&start.used));
+        }
+        for slot in self.live(scope).into_iter().filter(|slot| slot.start.goes_on()) {
+            slot.seconds.unfolded_of(Resource::Cpu).for_each(|(value, ms)| all.heights.add(value, ms));
+            all.starved_ms += slot.start_starved_ms;
+        }
+        Starts { heights: all.heights, starved_ms: all.starved_ms }
+    }
+
+    /// Seconds of a container that are in no hour and no day yet, as far as they count.
+    fn counts_unfolded(&self, slot: &Slot) -> bool {
+        !(self.is_running && slot.start.goes_on())
     }
 
     /// The same, with scopes of many containers read once for all that ask within a while.
@@ -180,6 +220,7 @@ impl<'a> View<'a> {
         let key = Key {
             scope,
             resource: self.resource,
+            is_running: self.is_running,
             minutes_from,
             cluster: of.cluster.filter(|_| scope == Scope::NamespaceImageTag).map(str::to_owned),
             namespace: only(of.namespace, &[Scope::NamespaceImageTag]),
@@ -291,7 +332,10 @@ impl View<'_> {
                 continue;
             }
             let parts = open.replicas.with(live.iter().filter_map(|slot| slot.part(open.hour)));
-            let hour = hour_of(open, &parts, self.resource);
+            let hour = match self.is_running {
+                true => running_hour_of(open, &parts),
+                false => hour_of(open, &parts, self.resource),
+            };
             match hours.entry(hour.hour) {
                 Entry::Vacant(place) => {
                     place.insert(hour);
@@ -306,11 +350,15 @@ impl View<'_> {
                 continue;
             };
             let number = u64::from(open.hour);
-            unfolded.entry(number).or_default().add(slot, self.resource);
+            if self.counts_unfolded(slot) {
+                unfolded.entry(number).or_default().add(slot, self.resource);
+            }
             let hour = hours.entry(number).or_insert_with(|| Hour { hour: number, ..Hour::default() });
             // Where the hour was open, that of the worst replica is in it already.
             if !known.contains(&number) {
-                hour.starved_ms = hour.starved_ms.max(open.starved_ms);
+                let start = open.start.as_ref().filter(|_| self.is_running);
+                let in_start = start.map_or(0, |start| start.starved_ms);
+                hour.starved_ms = hour.starved_ms.max(open.starved_ms.saturating_sub(in_start));
             }
         }
         for (number, seconds) in unfolded {
@@ -334,12 +382,18 @@ impl View<'_> {
             day.all.merge(&open.all[i]);
             day.minutes.merge(&open.minutes[i]);
             day.peak = day.peak.max(open.peaks[i]);
+            if let Some(start) = open.start.as_deref().filter(|_| self.is_running) {
+                start.leave(day);
+            }
         }
         let mut unfolded: BTreeMap<u64, Unfolded> = BTreeMap::new();
         for slot in self.live(scope) {
             let Some((minute, rollup)) = slot.open else { continue };
             let number = u64::from(minute / (24 * 60));
             if number < from {
+                continue;
+            }
+            if !self.counts_unfolded(slot) {
                 continue;
             }
             unfolded.entry(number).or_default().add(slot, self.resource);
@@ -380,7 +434,8 @@ impl View<'_> {
     fn read_days(&self, scope: Scope, from: u64, visit: &mut dyn FnMut(&Day)) {
         let i = at(self.resource);
         let sealed = self.held(scope).flat_map(|held| held.days[i].iter());
-        let form = Form { decode: decode_day_into, merge: merge_day };
+        let decode = if self.is_running { decode_running_day_into } else { decode_day_into };
+        let form = Form { decode, merge: merge_day };
         form.visit(sealed, self.open_days(scope, from), from, |day| {
             if !(day.all.is_empty() && day.minutes.is_empty()) {
                 visit(day);
@@ -409,6 +464,10 @@ impl View<'_> {
 
 impl History for View<'_> {
     fn minutes(&self, scope: Scope, from: u64) -> Vec<Minute> {
+        if self.is_running {
+            // A minute does not tell of whose start it is; days do.
+            return Vec::new();
+        }
         match self.known(scope, Some(from)) {
             Some(known) => known.minutes.clone(),
             None => self.read_minutes(scope, from),
@@ -429,7 +488,7 @@ impl History for View<'_> {
 
     fn visit_running(&self, visit: &mut dyn FnMut(&Running<'_>)) {
         for id in self.series(Scope::Own) {
-            for (_, slot) in self.state.live_of(id) {
+            for (_, slot) in self.state.live_of(id).filter(|(_, slot)| self.counts_unfolded(slot)) {
                 let seconds: Vec<Second> = slot.seconds.kept(self.resource).collect();
                 let asked = slot.identity.requested.as_ref();
                 let limit = match self.resource {
@@ -447,7 +506,8 @@ impl History for View<'_> {
         }
         let i = at(self.resource);
         let sealed = self.held(scope).flat_map(|held| held.hours[i].iter());
-        let form = Form { decode: decode_hour_into, merge: merge_hour };
+        let decode = if self.is_running { decode_running_hour_into } else { decode_hour_into };
+        let form = Form { decode, merge: merge_hour };
         form.visit(sealed, self.open_hours(from), from, |hour| {
             if !hour.all.is_empty() {
                 visit(hour);

@@ -34,6 +34,7 @@ fn limits(config: &Settings) -> Limits {
         events: history.max_events,
         // Each series has at most five, most of them shared.
         subjects: history.max_series.saturating_mul(5),
+        start_usec: u64::try_from(history.start.get().as_micros()).unwrap_or(u64::MAX),
     }
 }
 

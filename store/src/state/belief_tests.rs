@@ -27,6 +27,7 @@ fn limits() -> Limits {
         gone_minutes: 5,
         events: 10,
         subjects: 1_000,
+        start_usec: 0,
     }
 }
 

@@ -13,6 +13,7 @@ use super::history::{History, Requested};
 use super::minute::MINUTE_USEC;
 use super::seconds::Seconds;
 use super::slots::{Slot, memory_of};
+use super::start::Start;
 use super::{Limits, State, absorb_hour, bounds, minute_of};
 use crate::history::past::Subjects;
 use crate::history::peers::Caps;
@@ -34,7 +35,7 @@ impl State {
         key: &StreamKey,
         received_usec: u64,
         announcement: v1::Announcement,
-        workload: &str,
+        (workload, start): (&str, Start),
     ) {
         let Some(mut identity) = announcement.identity else { return };
         let reported = self.name_by(id, announcement.slot, workload, &mut identity);
@@ -67,15 +68,22 @@ impl State {
             // The same container announced again, perhaps with other requests: its minute goes on.
             self.identity_bytes = self.identity_bytes.saturating_sub(bounds::identity_bytes(&slot.identity));
             self.identity_bytes += bounds::identity_bytes(&identity);
+            if !is_same_run(&slot.identity, &identity) {
+                slot.start = start;
+            }
             (slot.identity, slot.reported) = (Arc::new(identity), reported);
             return;
         }
+        // One that is called something else now goes on with its start.
+        let before =
+            stream.slots.get(announcement.slot).filter(|slot| is_same_run(&slot.identity, &identity));
+        let start = before.map_or(start, |slot| slot.start);
         // The one that had the number ends first: its minutes lie under the same number.
         self.end_slot(id, announcement.slot);
         let Some(stream) = self.streams.get_mut(&id) else { return };
         self.identity_bytes += bounds::identity_bytes(&identity);
         let slot = Slot::new(announcement.slot, Arc::new(identity), series, subjects);
-        stream.slots.insert(Slot { reported, ..slot });
+        stream.slots.insert(Slot { reported, start, ..slot });
         let is_first = stream.held() == 1 && !stream.counts;
         self.slots_changed(id, 1, 0);
         if is_first {
@@ -206,7 +214,8 @@ impl State {
         self.identity_bytes = self.identity_bytes.saturating_sub(bounds::identity_bytes(&slot.identity));
         if let Some((minute, rollup)) = slot.open {
             self.history.record(slot.series, (id, slot.number), &slot.identity.pod, minute, &rollup);
-            self.past.minute(clock, &slot.subjects, minute, &rollup);
+            let is_start = slot.start.has_minute(minute, self.limits.start_usec);
+            self.past.minute(clock, &slot.subjects, (minute, &rollup), is_start);
         }
         self.history.close(slot.series, (id, slot.number));
         let ended = slot.end_hour();
@@ -217,8 +226,8 @@ impl State {
 
     /// Puts a followed container back as it was written to a checkpoint.
     pub(crate) fn restore_slot(&mut self, id: u64, key: &StreamKey, restored: RestoredSlot) {
-        let RestoredSlot { number, mut identity, reported, open, samples, seconds, hour, buffer, caps } =
-            restored;
+        let RestoredSlot { number, mut identity, reported, open, samples, seconds, .. } = restored;
+        let RestoredSlot { hour, buffer, caps, start, start_starved_ms, .. } = restored;
         // Earlier releases took in what is too large.
         self.counters.dropped_labels += u64::from(bounds::cut_labels(&mut identity));
         self.counters.dropped_requests += u64::from(bounds::cut_requests(&mut identity));
@@ -241,6 +250,7 @@ impl State {
         (slot.open, slot.samples, slot.seconds, slot.caps) = (open, samples, seconds, caps);
         slot.reported = reported;
         slot.hour = hour.map(Box::new);
+        (slot.start, slot.start_starved_ms) = (start, start_starved_ms);
         self.identity_bytes += bytes;
         match stream.slots.insert(slot) {
             None => self.slots_changed(id, 1, 0),
@@ -259,7 +269,7 @@ impl State {
         if let Some(fold) = slot.fold_rollup(rollup) {
             self.past.absorb(clock, &subjects, &fold);
         }
-        self.past.minute(clock, &subjects, minute, rollup);
+        self.past.minute(clock, &subjects, (minute, rollup), false);
         absorb_hour(&mut self.past, clock, &subjects, slot.end_hour());
     }
 
@@ -280,6 +290,13 @@ pub(crate) struct RestoredSlot {
     pub(crate) hour: Option<Replica>,
     pub(crate) buffer: Option<Buffer>,
     pub(crate) caps: Option<Caps>,
+    pub(crate) start: Start,
+    pub(crate) start_starved_ms: u64,
+}
+
+/// Whether two are of one container that was not started again between them.
+fn is_same_run(one: &v1::ContainerIdentity, other: &v1::ContainerIdentity) -> bool {
+    (&one.id, one.cgroup_inode) == (&other.id, other.cgroup_inode)
 }
 
 fn series_key(key: &StreamKey, identity: &v1::ContainerIdentity) -> SeriesKey {

@@ -39,6 +39,9 @@ mod quota_tests;
 pub(crate) mod repeats;
 pub(crate) mod seconds;
 pub mod slots;
+pub(crate) mod start;
+#[cfg(test)]
+mod start_tests;
 pub mod stream;
 #[cfg(test)]
 mod tests;
@@ -98,6 +101,8 @@ pub struct Limits {
     pub events: usize,
     /// Subjects of hours and days.
     pub subjects: usize,
+    /// How long a container starts, microseconds; 0: starts are not told apart.
+    pub start_usec: u64,
 }
 
 /// A decision and the node it was made on.
@@ -468,6 +473,11 @@ impl State {
         stream.position.advance(range);
         self.counters.frames += 1;
         self.missing(key, lost);
+        if let (Some(stream), Ok(header)) =
+            (self.streams.get_mut(&id), evenkeel_proto::frame::peek(&frame.samples))
+        {
+            stream.told_usec = header.time_usec;
+        }
         self.announced(id, key, received_usec, frame.announced, is_judged.then_some(&words));
         let outcome = self.samples(id, key, received_usec, &frame.samples);
         let unreadable = matches!(outcome, Applied::Unreadable(_));
@@ -527,7 +537,7 @@ impl State {
         let dropped = &mut node.dropped;
         let Some(stream) = self.streams.get_mut(&id) else { return Applied::Done };
         let latest = (received_usec / MINUTE_USEC).max(u64::from(self.clock.now())) + MAX_AHEAD_MINUTES;
-        let (clock, origin) = (self.clock.now(), key.node_number());
+        let (clock, origin, start_usec) = (self.clock.now(), key.node_number(), self.limits.start_usec);
         let oldest = self.clock.horizon().saturating_sub(self.limits.history.retention_minutes);
         let mut newest = 0;
         let mut counted = 0;
@@ -564,10 +574,15 @@ impl State {
                 dropped.add(Reason::Share, 1);
                 continue;
             }
+            if let Some(fold) = slot.turn_start(*time_usec, start_usec) {
+                self.past.absorb(clock, &slot.subjects, &fold);
+                slot.caps = Some(self.past.compare(slot.subjects[0], origin, &fold));
+            }
             turn_hour(&mut self.past, clock, slot, minute / 60);
             if let Some((minute, rollup)) = slot.take(minute, *time_usec, sample, previous.as_ref()) {
                 self.history.record(slot.series, (id, *number), &slot.identity.pod, minute, &rollup);
-                self.past.minute(clock, &slot.subjects, minute, &rollup);
+                let is_start = slot.start.has_minute(minute, start_usec);
+                self.past.minute(clock, &slot.subjects, (minute, &rollup), is_start);
             }
             if slot.seconds.is_full(*number)
                 && let Some(fold) = slot.fold()
@@ -606,10 +621,15 @@ impl State {
                 continue;
             }
             let rollup = &slot.capped_minute(rollup);
+            if let Some(fold) = slot.turn_start(u64::from(minute) * MINUTE_USEC, start_usec) {
+                self.past.absorb(clock, &slot.subjects, &fold);
+                slot.caps = Some(self.past.compare(slot.subjects[0], origin, &fold));
+            }
             turn_hour(&mut self.past, clock, slot, minute / 60);
             if let Some((minute, rollup)) = slot.take_rollup(minute, rollup) {
                 self.history.record(slot.series, (id, *number), &slot.identity.pod, minute, &rollup);
-                self.past.minute(clock, &slot.subjects, minute, &rollup);
+                let is_start = slot.start.has_minute(minute, start_usec);
+                self.past.minute(clock, &slot.subjects, (minute, &rollup), is_start);
             }
             if let Some(fold) = slot.fold_rollup(rollup) {
                 self.past.absorb(clock, &slot.subjects, &fold);

@@ -10,6 +10,7 @@ use evenkeel_proto::v1;
 use prost::Message;
 
 use super::belief::Reason;
+use super::start::Start;
 use super::{State, bounds};
 use crate::key::{NodeKey, StreamKey};
 
@@ -61,9 +62,26 @@ pub(crate) struct Aside {
     pub(crate) since_usec: u64,
     /// Waiting is over: what is told of it is told to be left out.
     pub(crate) is_elsewhere: bool,
+    /// It was seen to begin.
+    pub(crate) is_new: bool,
+}
+
+impl Aside {
+    /// The start of the container that it turns out to be.
+    fn start(&self) -> Start {
+        if self.is_new { Start::Awaited } else { Start::Unseen }
+    }
 }
 
 impl State {
+    /// The start of a container that a stream announces now.
+    pub(super) fn start(&self, id: u64) -> Start {
+        match self.streams.get(&id).filter(|_| self.limits.start_usec > 0) {
+            Some(stream) => Start::announced(stream.began_usec, stream.told_usec),
+            None => Start::Unseen,
+        }
+    }
+
     /// Takes in what a frame announces, with the words about it, where the API was asked; what there is no word about waits for one.
     pub(super) fn announced(
         &mut self,
@@ -120,9 +138,10 @@ impl State {
                 self.set_aside(id, key, received_usec, announcement, is_elsewhere);
             }
             Standing::AsTold | Standing::Placed => {
-                self.take_back(id, slot);
+                let aside = self.take_back(id, slot);
+                let start = aside.map_or_else(|| self.start(id), |aside| aside.start());
                 let workload = word.map(|word| word.workload.as_str()).unwrap_or_default();
-                self.announce(id, key, received_usec, announcement, workload);
+                self.announce(id, key, received_usec, announcement, (workload, start));
             }
         }
     }
@@ -146,9 +165,10 @@ impl State {
             return self.refuse_container(key, Reason::Containers);
         }
         let since_usec = before.as_ref().map_or(received_usec, |before| before.since_usec);
+        let is_new = before.map_or_else(|| self.start(id) == Start::Awaited, |before| before.is_new);
         self.identity_bytes += bounds::identity_bytes(&identity);
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        stream.aside.insert(slot, Aside { identity, since_usec, is_elsewhere });
+        stream.aside.insert(slot, Aside { identity, since_usec, is_elsewhere, is_new });
         if held == 0 && !stream.counts {
             self.keep_slots(&NodeKey::of(key), id);
         }

@@ -22,6 +22,7 @@ fn limits() -> Limits {
         gone_minutes: 5,
         events: 100,
         subjects: 1_000_000,
+        start_usec: 0,
     }
 }
 

@@ -8,10 +8,12 @@ use evenkeel_model::rollup::Rollup;
 use evenkeel_model::sample::{Field, Sample};
 
 use super::seconds::Seconds;
+use super::start::Start;
 use super::traffic::Looks;
 use crate::history::past::Subjects;
 use crate::history::peers::{Caps, NO_CAPS};
 use crate::history::replica::{Fold, Part, Replica, pod_id};
+use crate::history::starts::CPU;
 use crate::key::{SeriesId, StreamKey};
 use evenkeel_proto::v1;
 
@@ -52,6 +54,10 @@ pub struct Slot {
     pub open: Option<(u32, Rollup)>,
     /// The unfinished hour, without the seconds that have not been folded.
     pub(crate) hour: Option<Box<Replica>>,
+    /// Its start.
+    pub(crate) start: Start,
+    /// For how long its CPU use was held down in its start since seconds were folded last, milliseconds.
+    pub(crate) start_starved_ms: u64,
     /// Samples counted.
     pub samples: u64,
     /// Block I/O and network, where it is told.
@@ -106,6 +112,8 @@ impl Slot {
             seconds: Seconds::default(),
             open: None,
             hour: None,
+            start: Start::Unseen,
+            start_starved_ms: 0,
             samples: 0,
             traffic: None,
             caps: Some(NO_CAPS),
@@ -135,7 +143,11 @@ impl Slot {
         if previous.is_some_and(|previous| sample.is_starved(previous))
             && let Some(hour) = &mut self.hour
         {
-            hour.starved_ms += sample.weight_usec().div_ceil(1000);
+            let starved_ms = sample.weight_usec().div_ceil(1000);
+            hour.starved_ms += starved_ms;
+            if self.start.goes_on() {
+                self.start_starved_ms += starved_ms;
+            }
         }
         self.latest = Some((time_usec, *sample));
         self.samples += 1;
@@ -224,12 +236,33 @@ impl Slot {
         if !self.seconds.has_unfolded() {
             return None;
         }
-        let fold = self.seconds.unfolded(hour.hour);
+        let mut fold = self.seconds.unfolded(hour.hour);
         self.seconds.set_folded();
         for (into, from) in hour.heights.iter_mut().zip(&fold.heights) {
             into.merge(from);
         }
+        if self.start.goes_on() {
+            let starved_ms = std::mem::take(&mut self.start_starved_ms);
+            in_start(hour, &mut fold, starved_ms);
+        }
         Some(fold)
+    }
+
+    /// Before a sample of a time is taken in: the start begins with it where it is awaited, and ends where it is over. What is returned ended
+    /// then.
+    pub(crate) fn turn_start(&mut self, time_usec: u64, length_usec: u64) -> Option<Fold> {
+        if self.start == Start::Awaited {
+            // What was before is of no start.
+            let fold = self.fold();
+            self.start.begin(time_usec);
+            return fold;
+        }
+        if !self.start.ends_at(time_usec, length_usec) {
+            return None;
+        }
+        let fold = self.fold();
+        self.start.end();
+        fold
     }
 
     /// Adds a folded minute to the hour. Its seconds are not known one by one: the greatest stands for one of them, the
@@ -248,14 +281,18 @@ impl Slot {
         for (into, from) in hour.heights.iter_mut().zip(&fold.heights) {
             into.merge(from);
         }
-        hour.starved_ms += rollup.starved_usec / 1000;
+        let starved_ms = rollup.starved_usec / 1000;
+        hour.starved_ms += starved_ms;
+        if self.start.goes_on() {
+            in_start(hour, &mut fold, starved_ms);
+        }
         Some(fold)
     }
 
     /// Its part of an hour, with what has not been folded.
     pub(crate) fn part(&self, hour: u32) -> Option<Part<'_>> {
         let replica = self.hour.as_deref().filter(|open| open.hour == hour)?;
-        Some(Part { replica, unfolded: Some(&self.seconds) })
+        Some(Part { replica, unfolded: Some(&self.seconds), is_starting: self.start.goes_on() })
     }
 
     /// Whether it may have been running then: it has a sample of that time or a little before or after, or none yet and the
@@ -276,6 +313,14 @@ impl Slot {
     pub fn recent(&self) -> impl Iterator<Item = Moment> {
         self.seconds.moments()
     }
+}
+
+/// What was folded is of a start.
+fn in_start(hour: &mut Replica, fold: &mut Fold, starved_ms: u64) {
+    fold.start = Some(starved_ms);
+    let start = hour.start.get_or_insert_default();
+    start.heights.merge(&fold.heights[CPU]);
+    start.starved_ms += starved_ms;
 }
 
 /// Working set, or all memory where the kernel tells no more.

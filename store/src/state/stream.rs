@@ -108,6 +108,8 @@ pub struct Stream {
     pub(crate) heard: u32,
     /// Time of its first samples, or of their reception where that is earlier; 0 = none yet.
     pub(crate) began_usec: u64,
+    /// Time of its latest frame; 0 = none since the process began.
+    pub(crate) told_usec: u64,
     /// Its containers run: it is the newest epoch of a node that is not gone.
     pub counts: bool,
     /// The identity that opened it; empty where an earlier release did not note it.
@@ -125,6 +127,7 @@ impl Stream {
             last_seen_usec: 0,
             heard: 0,
             began_usec: 0,
+            told_usec: 0,
             counts: false,
             owner: String::new(),
         }

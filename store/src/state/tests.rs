@@ -34,6 +34,7 @@ impl Feed {
             gone_minutes: 5,
             events: 10,
             subjects: 500,
+            start_usec: 0,
         };
         let key = StreamKey { cluster: "c".into(), node: "n".into(), epoch: 1 };
         Self { state: State::new(limits), encoder: Encoder::new(), key, sequence: 0 }

@@ -122,11 +122,20 @@ impl AskAgent {
     ///
     /// Fails when it does not answer.
     pub fn oom_kills(&self, pod: &str) -> Result<Vec<Decision>> {
+        self.oom_kills_in("default", pod)
+    }
+
+    /// The same of a pod of another namespace.
+    ///
+    /// # Errors
+    ///
+    /// Fails when it does not answer.
+    pub fn oom_kills_in(&self, namespace: &str, pod: &str) -> Result<Vec<Decision>> {
         let list = |mut client: AgentServiceClient<Channel>| async move {
             client.list_oom_kills(v1::ListOomKillsRequest {}).await
         };
         let kills = self.0.call("ListOomKills", list)?.kills;
-        Ok(kills.into_iter().filter(|kill| kill.pod == Some(format!("default/{pod}"))).collect())
+        Ok(kills.into_iter().filter(|kill| kill.pod == Some(format!("{namespace}/{pod}"))).collect())
     }
 
     /// Restarts and evictions it offers for a pod; those acted on too where `all` is wished.

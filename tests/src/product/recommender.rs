@@ -107,6 +107,15 @@ impl Recommender {
         http_get_at(&self.socket, path)
     }
 
+    /// Whether it leads, by its metrics.
+    ///
+    /// # Errors
+    ///
+    /// Fails when nothing answers.
+    pub fn leads(&self) -> Result<bool> {
+        Ok(self.get("/metrics")?.1.lines().any(|line| line == "evenkeel_recommender_leads 1"))
+    }
+
     /// Status and JSON of a request with a body, by GET or POST.
     ///
     /// # Errors

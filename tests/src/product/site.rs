@@ -74,6 +74,13 @@ impl Site {
         self
     }
 
+    /// Containers here may have ids and cgroups of any name, also for an agent in several processes.
+    #[must_use]
+    pub fn with_invented_ids(self) -> Site {
+        let cgroups = format!("[{:?}]", self.tree.path());
+        self.with(|agent| agent.set("parts.runtime_cgroups", &cgroups))
+    }
+
     /// The cgroups.
     pub fn tree(&self) -> &CgroupTree {
         &self.tree

@@ -223,9 +223,9 @@ pub(crate) fn a_pod_that_no_kubelet_runs_is_stopped_where_that_is_wished() -> Re
     require!(machine::is_root(), "making cgroups needs root");
     let site = Site::new()?;
     let runtime = Scripted::start(site.directory(), Events::OpenAtOnce)?;
-    let mut site = site.with(|agent| {
-        // Ids are invented here.
-        let agent = agent.runtime(runtime.socket()).set("parts.mode", "\"one-process\"");
+    // Ids are invented here.
+    let mut site = site.with_invented_ids().with(|agent| {
+        let agent = agent.runtime(runtime.socket());
         agent.set("eviction.carry_out", "\"act\"").set("eviction.pause", "\"1s\"")
     });
     // One is where a kubelet puts its pods, and is the kubelet's to end.

@@ -172,8 +172,7 @@ impl Cluster {
         let holder = lease["spec"]["holderIdentity"].as_str().context("a holder")?.to_owned();
         for (_, running) in &mut self.recommenders {
             let Some(one) = running else { continue };
-            let (_, metrics) = one.get("/metrics")?;
-            if metrics.contains("evenkeel_recommender_leads 1") {
+            if one.leads()? {
                 return running.take().map_or(Ok(()), Recommender::kill);
             }
         }

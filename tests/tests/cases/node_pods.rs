@@ -58,7 +58,7 @@ impl Cluster {
         let site = site
             .with(|agent| agent.runtime(runtime.socket()).recommender(&address).set("rules", "\"kubelet\""))
             // Ids are invented here.
-            .with(|agent| agent.set("parts.mode", "\"one-process\""));
+            .with_invented_ids();
         Ok(Cluster { api, recommender, runtime, site, _async: tokio })
     }
 

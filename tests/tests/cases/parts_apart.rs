@@ -14,9 +14,10 @@ use evenkeel_tests::{machine, require, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Users of the network's part and of the runtime's.
+/// Users of the network's part, the runtime's and the reader.
 const NETWORK: u32 = 65_530;
 const RUNTIME: u32 = 65_531;
+const READER: u32 = 65_532;
 
 fn apart(setup: evenkeel_tests::product::AgentSetup) -> evenkeel_tests::product::AgentSetup {
     setup.set("parts.mode", "\"three-processes\"")
@@ -48,7 +49,7 @@ fn an_agent_in_three_processes_says_who_may_what_and_answers_as_one() -> Result<
     let agent = site.start()?;
     agent.await_settled("web")?;
     await_score(sleeper, 1000)?;
-    for (name, uid) in [("network", NETWORK), ("runtime", RUNTIME)] {
+    for (name, uid) in [("network", NETWORK), ("runtime", RUNTIME), ("reader", READER)] {
         let part = part(&agent, name)?;
         assert_eq!((part.uid, part.capabilities.len(), part.no_new_privs), (uid, 0, true), "{part:?}");
     }
@@ -155,6 +156,47 @@ fn containers_stay_while_the_runtimes_part_is_killed_and_what_is_no_container_is
     wait::until_true("it to be told", || agent.daemon().log().contains("its id is none of a runtime"))?;
     assert!(agent.container("three")?.is_none());
     assert_eq!(score(left_alone)?, 0);
+    agent.stop()
+}
+
+#[test]
+fn manifests_are_read_apart_and_what_they_said_stands_while_the_reader_is_killed() -> Result<()> {
+    require!(machine::is_root(), "an agent needs root");
+    let mut site = Site::new()?.with(apart);
+    let (first, sleeper) = site.sleeper("first")?;
+    site.bind(&Manifest::best_effort("first", &first.path()))?;
+    let agent = site.start()?;
+    await_score(sleeper, 1000)?;
+    for pod in ["second", "third"] {
+        let before = part(&agent, "reader")?;
+        kill(pid(&before)?, Signal::SIGKILL)?;
+        let (cgroup, sleeper) = site.sleeper(pod)?;
+        site.bind(&Manifest::best_effort(pod, &cgroup.path()))?;
+        await_score(sleeper, 1000)?;
+        let again = part(&agent, "reader")?;
+        assert_ne!(again.pid, before.pid);
+        assert!(again.ended.contains("signal: 9"), "{again:?}");
+        assert!(agent.container("first")?.is_some(), "what was read stands");
+    }
+    // One that cannot be read is told of by its place, as where one process reads it.
+    std::fs::write(site.agent.manifests().join("bad.yaml"), "kind: Pod\n  x")?;
+    agent.await_status("the bad one to be told", |status| {
+        status.sources.iter().any(|source| source.name == "manifests" && source.why.contains("bad.yaml"))
+    })?;
+    assert!(agent.container("second")?.is_some());
+    agent.stop()
+}
+
+#[test]
+fn where_nothing_is_to_be_read_there_is_no_reader() -> Result<()> {
+    require!(machine::is_root(), "an agent needs root");
+    let unread = |agent: evenkeel_tests::product::AgentSetup| {
+        agent.set("sources.manifests.enabled", "false").set("sources.systemd.enabled", "false")
+    };
+    let site = Site::new()?.with(apart).with(unread);
+    let agent = site.start()?;
+    part(&agent, "runtime")?;
+    assert!(agent.ask().status()?.parts.iter().all(|part| part.name != "reader"));
     agent.stop()
 }
 

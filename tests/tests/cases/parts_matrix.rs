@@ -12,9 +12,10 @@ use evenkeel_tests::cgroups::{CgroupTree, Tier};
 use evenkeel_tests::product::directory;
 use evenkeel_tests::{machine, places, require};
 
-/// Users of the network's part and of the runtime's.
+/// Users of the network's part, the runtime's and the reader.
 const NETWORK: u32 = 65_530;
 const RUNTIME: u32 = 65_531;
+const READER: u32 = 65_532;
 
 /// Runs a part as its starter does, only to try what it may; what the kernel answered, by attempt.
 fn probed(part: &str, uid: u32, victims: &[String]) -> Result<BTreeMap<String, String>> {
@@ -61,12 +62,13 @@ pub(crate) fn each_part_may_what_it_needs_and_nothing_else() -> Result<()> {
     let enforcing = probed("enforcing", 0, &victims);
     let network = probed("network", NETWORK, &victims);
     let runtimes = probed("runtime", RUNTIME, &victims);
+    let reader = probed("reader", READER, &victims);
     victim.kill()?;
     victim.wait()?;
-    let (enforcing, network, runtimes) = (enforcing?, network?, runtimes?);
+    let (enforcing, network, runtimes, reader) = (enforcing?, network?, runtimes?, reader?);
     let (connect, write) = (format!("connect:{}", shown(&runtime)), format!("write:{}", shown(&knob)));
     let (open, secret) = (format!("read:{}", shown(&open)), format!("read:{}", shown(&secret)));
-    // What is tried, and what the enforcing part, the network's and the runtime's get.
+    // What is tried, and what the enforcing part, the network's, and the runtime's and the reader get.
     let table = [
         ("socket:inet", "EPERM", "ok", "EPERM"),
         ("socket:inet6", "EPERM", "ok", "EPERM"),
@@ -92,8 +94,8 @@ pub(crate) fn each_part_may_what_it_needs_and_nothing_else() -> Result<()> {
     ];
     for (what, first, second, third) in table {
         let of = |answers: &BTreeMap<String, String>| answers.get(what).cloned().unwrap_or_default();
-        let got = [of(&enforcing), of(&network), of(&runtimes)];
-        assert_eq!(got, [first, second, third], "{what}");
+        let got = [of(&enforcing), of(&network), of(&runtimes), of(&reader)];
+        assert_eq!(got, [first, second, third, third], "{what}");
     }
     // By Landlock, where the kernel has it: nothing but what it needs, also of what all may read.
     if machine::is_emulated() {
@@ -105,7 +107,7 @@ pub(crate) fn each_part_may_what_it_needs_and_nothing_else() -> Result<()> {
     let has_landlock =
         fs::read_to_string("/sys/kernel/security/lsm").is_ok_and(|lsm| lsm.contains("landlock"));
     if has_landlock {
-        for answers in [network, runtimes] {
+        for answers in [network, runtimes, reader] {
             assert_eq!(answers.get(&open).map(String::as_str), Some("EACCES"));
         }
     }

@@ -34,8 +34,8 @@ impl Node {
         // Events alone must do: the audit comes once an hour.
         let mut site = site
             .with(|agent| agent.runtime(runtime.socket()).set("converge.audit_period", "\"1h\""))
-            // Ids are invented here, which the enforcing part takes from no runtime's part.
-            .with(|agent| agent.set("parts.mode", "\"one-process\""));
+            // Ids are invented here.
+            .with_invented_ids();
         first(&mut site, &runtime)?;
         let agent = site.start()?;
         wait::until("the runtime to be listed", wait::PATIENCE, || Ok((runtime.lists() > 0).then_some(())))?;

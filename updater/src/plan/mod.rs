@@ -4,20 +4,26 @@
 //! evicted; a canary that became worse goes back. New steps come after these: what was OOM-killed first, then raises, then what is furthest
 //! from what is recommended. Each is checked last by [`Room`], which asks the simulator.
 
+mod asked;
+mod offers;
 mod reason;
 mod slots;
 mod steps;
 mod under_way;
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use evenkeel_model::panic::Panic;
 
 use crate::facts::{Now, Pod, Rules, Sizes, Workload};
-use crate::kept::Kept;
+use crate::kept::{Kept, Key, Remembered, key};
 use crate::note::Note;
 use crate::pods::{Standing, standing};
+use crate::replay::Case;
 use crate::sizes::Wanted;
+pub use asked::Answer;
+use asked::Asked;
 pub use reason::Reason;
 use slots::Slots;
 
@@ -35,6 +41,7 @@ pub trait Room {
     /// What is missing.
     fn anywhere(&mut self, workload: &Workload, pod: &Pod, sizes: &Sizes) -> Result<(), String>;
 }
+
 /// What is done to a pod.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Deed {
@@ -47,7 +54,7 @@ pub enum Deed {
     },
     /// It is evicted; who made it makes it anew.
     Evict {
-        /// What the new one is to have.
+        /// What the new one is to have; empty where that is no matter.
         to: Sizes,
     },
     /// Nothing but its note is written.
@@ -109,6 +116,8 @@ pub struct Refusal {
     pub reason: Reason,
     /// Why, in words.
     pub why: String,
+    /// What it was decided by.
+    pub inputs: Vec<(&'static str, String)>,
 }
 
 /// What is done now, in this order, and what is not.
@@ -118,6 +127,20 @@ pub struct Plan {
     pub actions: Vec<Action>,
     /// What is not done though it differs.
     pub refusals: Vec<Refusal>,
+    /// What was remembered of each workload before.
+    before: BTreeMap<Key, Remembered>,
+    /// What was answered about each.
+    given: BTreeMap<Key, Vec<Answer>>,
+}
+
+impl Plan {
+    /// All that the choice about one of the workloads rests on.
+    pub fn case(&self, workload: &Workload, rules: &Rules, now: &Now) -> Case {
+        let (key, outcome) = (key(workload), self.outcome(workload));
+        let remembered = self.before.get(&key).cloned().unwrap_or_default();
+        let answers = self.given.get(&key).cloned().unwrap_or_default();
+        Case::new(*rules, now.clone(), workload.clone(), (remembered, answers), outcome)
+    }
 }
 
 /// Why, in a word and in words.
@@ -139,6 +162,8 @@ struct Candidate {
     at: usize,
     pod: usize,
     wanted: Wanted,
+    /// It was OOM-killed, or its agent says that it should go.
+    is_urgent: bool,
 }
 
 /// What is looked at, and what came of it so far.
@@ -146,18 +171,42 @@ struct Planner<'a> {
     rules: &'a Rules,
     now: &'a Now,
     kept: &'a mut Kept,
-    room: &'a mut dyn Room,
+    asked: Asked<'a>,
     plan: Plan,
 }
 
 /// What is done now. `kept` takes in what is planned; whoever carries it out tells it of evictions that were refused.
 pub fn plan(all: &[Workload], kept: &mut Kept, rules: &Rules, now: &Now, room: &mut dyn Room) -> Plan {
-    kept.forget_others(all);
-    let mut planner = Planner { rules, now, kept, room, plan: Plan::default() };
+    kept.forget_others(all, rules, now.seconds);
+    planned(all, kept, rules, now, Asked::now(room))
+}
+
+/// Of one workload, by what was answered about it before.
+pub(crate) fn again(
+    workload: &Workload,
+    kept: &mut Kept,
+    rules: &Rules,
+    now: &Now,
+    answers: Vec<Answer>,
+) -> Plan {
+    planned(std::slice::from_ref(workload), kept, rules, now, Asked::then(answers))
+}
+
+fn planned<'a>(
+    all: &[Workload],
+    kept: &'a mut Kept,
+    rules: &'a Rules,
+    now: &'a Now,
+    asked: Asked<'a>,
+) -> Plan {
+    let before = all.iter().map(|workload| (key(workload), kept.of(workload))).collect();
+    let mut planner = Planner { rules, now, kept, asked, plan: Plan { before, ..Plan::default() } };
     if now.panic == Panic::Freeze {
         let why = "the panic switch is on: nothing is changed".to_owned();
         let (namespace, workload, policy, pod) = Default::default();
-        planner.plan.refusals.push(Refusal { namespace, workload, policy, pod, reason: Reason::Frozen, why });
+        let inputs = vec![("panic", "freeze".to_owned()), ("time", now.seconds.to_string())];
+        let reason = Reason::Frozen;
+        planner.plan.refusals.push(Refusal { namespace, workload, policy, pod, reason, why, inputs });
         return planner.plan;
     }
     let mut looked: Vec<Looked<'_>> = all.iter().map(|workload| planner.look(workload)).collect();
@@ -175,7 +224,7 @@ pub fn plan(all: &[Workload], kept: &mut Kept, rules: &Rules, now: &Now, room: &
             let workload = looked[candidate.at].workload;
             let pod = &workload.pods[candidate.pod];
             let is_canary = pod.note.as_ref().is_some_and(|note| note.is_canary);
-            (Reverse(pod.was_oom_killed), Reverse(candidate.wanted.rises), Reverse(is_canary))
+            (Reverse(candidate.is_urgent), Reverse(candidate.wanted.rises), Reverse(is_canary))
         };
         let name = |candidate: &Candidate| {
             let workload = looked[candidate.at].workload;
@@ -189,7 +238,8 @@ pub fn plan(all: &[Workload], kept: &mut Kept, rules: &Rules, now: &Now, room: &
             planner.step(looked, candidate);
         }
     }
-    planner.plan
+    let Planner { asked, plan, .. } = planner;
+    Plan { given: asked.given(), ..plan }
 }
 
 impl Planner<'_> {
@@ -201,26 +251,44 @@ impl Planner<'_> {
             pod: pod.map(|pod| pod.name.clone()).unwrap_or_default(),
             reason,
             why,
+            inputs: self.inputs(workload, pod),
         });
+    }
+
+    /// The facts that most choices rest on; all of them are in a [`Case`].
+    fn inputs(&self, workload: &Workload, pod: Option<&Pod>) -> Vec<(&'static str, String)> {
+        let disruptions = workload.allowed_disruptions;
+        let mut inputs = vec![
+            ("replicas", workload.replicas.to_string()),
+            ("disruptions_allowed", disruptions.map_or_else(|| "-".to_owned(), |left| left.to_string())),
+            ("evict", workload.updates.evict.as_str().to_owned()),
+            ("time", self.now.seconds.to_string()),
+        ];
+        let Some(pod) = pod else { return inputs };
+        inputs.extend([
+            ("class", pod.class.to_string()),
+            ("age_seconds", self.now.seconds.saturating_sub(pod.created).to_string()),
+            ("oom_killed", pod.was_oom_killed.to_string()),
+        ]);
+        if let Some(offer) = &pod.offer {
+            inputs.extend([
+                ("offer", offer.id.clone()),
+                ("offer_cause", offer.cause.as_str().to_owned()),
+                ("offered_at", offer.at.to_string()),
+                ("evict_offers", workload.updates.evict_offers.as_str().to_owned()),
+            ]);
+        }
+        inputs
     }
 
     fn act(&mut self, looked: &Looked<'_>, pod: &Pod, deed: Deed, note: Option<Note>, (reason, why): Told) {
         let (workload, slots) = (looked.workload, &looked.slots);
-        let inputs = vec![
-            ("class", pod.class.to_string()),
-            ("replicas", slots.replicas.to_string()),
+        let mut inputs = self.inputs(workload, Some(pod));
+        inputs.extend([
             ("away", slots.away.to_string()),
             ("changing", slots.busy.to_string()),
             ("may_be_away", slots.most.to_string()),
-            (
-                "disruptions_allowed",
-                slots.disruptions.map_or_else(|| "-".to_owned(), |left| left.to_string()),
-            ),
-            ("age_seconds", self.now.seconds.saturating_sub(pod.created).to_string()),
-            ("oom_killed", pod.was_oom_killed.to_string()),
-            ("evict", workload.updates.evict.as_str().to_owned()),
-            ("time", self.now.seconds.to_string()),
-        ];
+        ]);
         self.plan.actions.push(Action {
             namespace: workload.namespace.clone(),
             workload: workload.name.clone(),
@@ -238,9 +306,8 @@ impl Planner<'_> {
     }
 
     /// Takes one step of this minute's.
-    fn paced(&mut self) -> Result<(), Told> {
-        if self.kept.may_step(self.rules, self.now.seconds) {
-            self.kept.stepped(self.now.seconds);
+    fn paced(&mut self, workload: &Workload) -> Result<(), Told> {
+        if self.asked.paced(workload, self.kept, self.rules, self.now.seconds) {
             return Ok(());
         }
         Err((Reason::Rate, format!("{} steps were taken in the last minute", self.rules.per_minute)))

@@ -21,6 +21,8 @@ macro_rules! reasons {
 reasons! {
     /// Taken: it was OOM-killed, and gets more.
     OomKilled,
+    /// Taken: its node's agent says that it should go.
+    Offered,
     /// Taken: a request rises.
     Raise,
     /// Taken: requests fall.

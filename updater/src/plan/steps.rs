@@ -4,7 +4,7 @@ use evenkeel_model::panic::Panic;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::policy::update::Evict;
 
-use crate::facts::{Pod, Sizes, Workload, place};
+use crate::facts::{Cause, Pod, Resizing, Sizes, Workload, place};
 use crate::note::{self, MOST_BYTES, Note, Stage};
 use crate::plan::{Candidate, Deed, Looked, Planner, Reason, Told};
 use crate::pods::Standing;
@@ -57,30 +57,33 @@ impl Planner<'_> {
         let mut slots = looked.slots;
         slots.busy = slots.busy.saturating_sub(u32::from(is_under_way && pod.is_ready));
         slots.may(pod, true)?;
-        self.room.anywhere(workload, pod, to).map_err(|why| (Reason::NoRoom, why))
+        self.asked.anywhere(workload, pod, to).map_err(|why| (Reason::NoRoom, why))
     }
 
-    /// What of a workload's pods should have other sizes.
+    /// What of a workload's pods should have other sizes, or should go.
     pub(super) fn candidates(&mut self, at: usize, looked: &Looked<'_>, candidates: &mut Vec<Candidate>) {
         let workload = looked.workload;
         let is_revert = self.now.panic == Panic::Revert;
         let mut found = Vec::new();
         for (number, pod) in workload.pods.iter().enumerate() {
-            if looked.standings[number] != Standing::Free
-                || self.plan.actions.iter().any(|action| action.uid == pod.uid)
-            {
+            if self.plan.actions.iter().any(|action| action.uid == pod.uid) {
                 continue;
             }
+            let standing = &looked.standings[number];
+            let is_at_rest = !standing.is_under_way() && pod.resizing == Resizing::Settled;
+            let is_offered = !is_revert && is_at_rest && self.offer(pod).is_some();
             let wanted = match (is_revert, &pod.note) {
+                _ if *standing != Standing::Free => Wanted::default(),
                 (true, Some(note)) => sizes::originals(pod, &note.original),
-                (true, None) => continue,
+                (true, None) => Wanted::default(),
                 (false, _) => sizes::wanted(workload, pod),
             };
             for told in &wanted.left {
                 self.refuse(workload, Some(pod), told.clone());
             }
-            if wanted.is_change() {
-                found.push(Candidate { at, pod: number, wanted });
+            if wanted.is_change() || is_offered {
+                let is_urgent = is_offered || pod.was_oom_killed;
+                found.push(Candidate { at, pod: number, wanted, is_urgent });
             }
         }
         if found.is_empty() {
@@ -117,11 +120,25 @@ impl Planner<'_> {
         let taken = if self.now.panic == Panic::Revert {
             self.revert(looked, pod, &wanted)
         } else {
-            self.change(looked, pod, &wanted)
+            self.forward(looked, pod, &wanted)
         };
         if let Err(told) = taken {
             self.refuse(workload, Some(pod), told);
         }
+    }
+
+    /// A pod gets what is recommended, or goes where its agent says so. What is killed for want of memory, and may get more, gets that first.
+    fn forward(&mut self, looked: &mut Looked<'_>, pod: &Pod, wanted: &Wanted) -> Result<(), Told> {
+        let Some(offer) = self.offer(pod).cloned() else { return self.change(looked, pod, wanted) };
+        if !wanted.is_change() {
+            return self.offered(looked, pod, &offer);
+        }
+        let is_answer = offer.cause == Cause::OomKill && sizes::has_more_memory(&wanted.sizes, &pod.sizes);
+        let first =
+            if is_answer { self.change(looked, pod, wanted) } else { self.offered(looked, pod, &offer) };
+        let Err(told) = first else { return Ok(()) };
+        self.refuse(looked.workload, Some(pod), told);
+        if is_answer { self.offered(looked, pod, &offer) } else { self.change(looked, pod, wanted) }
     }
 
     fn change(&mut self, looked: &mut Looked<'_>, pod: &Pod, wanted: &Wanted) -> Result<(), Told> {
@@ -137,7 +154,7 @@ impl Planner<'_> {
         let is_canary = self.gate(looked, &wanted.sizes)?;
         let refused = match self.in_place(looked, pod, wanted) {
             Ok(()) => {
-                self.paced()?;
+                self.paced(workload)?;
                 self.resize(looked, pod, wanted, is_canary);
                 return Ok(());
             }
@@ -157,7 +174,7 @@ impl Planner<'_> {
         }
         match self.evictable(looked, pod, &wanted.sizes, false) {
             Ok(()) => {
-                self.paced()?;
+                self.paced(workload)?;
                 let why = format!("{}; in place it cannot be: {}", words(pod, wanted), refused.1);
                 self.evict(looked, pod, wanted.sizes.clone(), (reason(pod, wanted), why));
                 Ok(())
@@ -211,7 +228,7 @@ impl Planner<'_> {
         if whole.len() > pod.sizes.len() {
             return Err((Reason::Unsupported, "it has no such container".to_owned()));
         }
-        self.room.in_place(workload, pod, &wanted.sizes).map_err(|why| (Reason::NoRoom, why))
+        self.asked.in_place(workload, pod, &wanted.sizes).map_err(|why| (Reason::NoRoom, why))
     }
 
     fn resize(&mut self, looked: &mut Looked<'_>, pod: &Pod, wanted: &Wanted, is_canary: bool) {
@@ -265,8 +282,8 @@ impl Planner<'_> {
             return Err((Reason::BackOff, format!("the last resize was given up: {}", note.why)));
         }
         looked.slots.may(pod, wanted.restarts)?;
-        self.room.in_place(looked.workload, pod, &wanted.sizes).map_err(|why| (Reason::NoRoom, why))?;
-        self.paced()?;
+        self.asked.in_place(looked.workload, pod, &wanted.sizes).map_err(|why| (Reason::NoRoom, why))?;
+        self.paced(looked.workload)?;
         let note = Note {
             stage: Stage::Reverted,
             is_canary: false,

@@ -137,7 +137,7 @@ impl Planner<'_> {
         let Some(note) = note else { return };
         let workload = looked.workload;
         let (from, to) = (sizes::of(&pod.sizes, &note.before), note.back());
-        let checked = self.allowed_back(looked, pod, &from, &to).and_then(|()| self.paced());
+        let checked = self.allowed_back(looked, pod, &from, &to).and_then(|()| self.paced(workload));
         match checked {
             Ok(()) => self.act(looked, pod, Deed::Resize { from, to }, Some(note), told),
             Err((reason, why)) => {
@@ -163,14 +163,14 @@ impl Planner<'_> {
             // The node holds what it had before.
             return Ok(());
         }
-        self.room.in_place(looked.workload, pod, to).map_err(|why| (Reason::NoRoom, why))
+        self.asked.in_place(looked.workload, pod, to).map_err(|why| (Reason::NoRoom, why))
     }
 
     /// A step goes no further: the pod is evicted, or what it had before is asked for again.
     fn stuck(&mut self, looked: &mut Looked<'_>, pod: &Pod, why: &str) {
         let Some(note) = pod.note.clone() else { return };
         let evicts = self.now.panic == Panic::Off && self.evictable(looked, pod, &note.target, true).is_ok();
-        if evicts && self.paced().is_ok() {
+        if evicts && self.paced(looked.workload).is_ok() {
             let told = (Reason::GaveUp, format!("it cannot be resized in place: {why}"));
             self.evict(looked, pod, note.target, told);
             return;

@@ -1,18 +1,18 @@
-//! The part that has the network: it serves the addresses and calls recommenders, by order of the enforcing part, and knows nothing else.
+//! The part that has the network: it serves the addresses, calls recommenders and asks the kubelet, by order of the enforcing part, and knows
+//! nothing else.
 //!
 //! Owned here: its life, and taking orders. All that strangers send ends in this process: TLS, HTTP, protobuf, manifests of pods that are to
 //! be admitted. Not owned: what is served ([`crate::serve`]), the calls ([`crate::outward::calls`]).
 
 mod files;
+pub(crate) mod kubelet;
 mod serve;
 
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
-use anyhow::Context as _;
 use evenkeel_border::ask::Failure;
 use evenkeel_border::coded::Coded as _;
-use evenkeel_border::link::{Bounds, Channel, Link, Side};
+use evenkeel_border::link::{Bounds, Channel, Link};
 use evenkeel_border::order::{Authority, Call, Order, Renew, Sign};
 use evenkeel_border::told::{Answer, Told};
 use evenkeel_proto::v1;
@@ -20,9 +20,8 @@ use prost::Message as _;
 use tokio::sync::mpsc;
 use tonic::Status;
 
-use super::confine::confine;
-use super::units::{Manager, border};
-use super::{Given, Part, ignore_signals};
+use super::life::live;
+use super::{Given, Part};
 use crate::outward::calls;
 use crate::serve::answers::failure;
 
@@ -33,33 +32,9 @@ const BOUNDS: Bounds =
 /// Lives until the enforcing part ends.
 ///
 /// # Errors
-/// When it has no border, or cannot begin.
+/// When it has no border, or cannot be confined or begin.
 pub(crate) fn run(given: &Given) -> anyhow::Result<()> {
-    // Afterwards it makes no socket of this machine any more.
-    let (border, manager) = (border(given)?, Manager::find());
-    confine(Part::Network, &[]);
-    ignore_signals(given)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(4)
-        .build()
-        .context("cannot start the asynchronous runtime")?;
-    let why = runtime.block_on(async move {
-        let (link, mut orders) =
-            Link::start(border, Side::Second, BOUNDS).context("the border cannot be used")?;
-        tokio::spawn(async {
-            if let Some(manager) = manager {
-                manager.told().await
-            }
-        });
-        while let Some(channel) = orders.recv().await {
-            tokio::spawn(taken(link.clone(), channel));
-        }
-        anyhow::Ok(link.gone().await)
-    })?;
-    runtime.shutdown_timeout(Duration::from_millis(100));
-    tracing::debug!(why, "the network's part ends");
-    Ok(())
+    live(Part::Network, given, (BOUNDS, 4), taken)
 }
 
 async fn taken(link: Link, channel: Channel) {
@@ -95,7 +70,10 @@ async fn obey(
         Order::Authority(Authority { host, port, sha256 }) => {
             evenkeel_net::pin::authority(&host, port, &sha256).await?
         }
-        Order::Follow(_) | Order::Stop(_) => anyhow::bail!("this is for the runtime's part to do"),
+        Order::Kubelet(asked) => kubelet::ask(asked).await.message(),
+        Order::Follow(_) | Order::Stop(_) | Order::Manifest(_) | Order::Units(_) => {
+            anyhow::bail!("this is for another part to do")
+        }
     };
     Ok(channel.send(&answer).await?)
 }

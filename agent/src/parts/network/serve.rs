@@ -9,11 +9,10 @@ use anyhow::Context as _;
 use evenkeel_border::coded::{Bytes, Coded as _};
 use evenkeel_border::link::{Channel, Link};
 use evenkeel_border::order::{self, Address, Changed, File, Serve};
-use evenkeel_model::resource_type::ResourceTypes;
 use evenkeel_net::tls::{Files, Tls};
 
+use super::super::reader::resource_types;
 use super::files::Held;
-use crate::config::scalar::Definitions;
 use crate::serve::{self, Answers, Door, Listening};
 
 /// Files of certificates are looked at so often.
@@ -85,12 +84,7 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     let kept = Kept::of(&serve)?;
     let tls = kept.tls()?;
-    let definitions: Definitions =
-        serde_json::from_str(&serve.types).context("definitions of resource types")?;
-    let types = ResourceTypes::with(&definitions.0).map_err(|errors| {
-        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        anyhow::anyhow!("definitions of resource types: {}", texts.join("; "))
-    })?;
+    let types = resource_types(&serve.types)?;
     let what = (Answers::There(link.clone()), Arc::new(types));
     let certificates = !kept.client_ca.is_empty();
     let listening = |address: &Address, token: &Option<Held>| Listening {

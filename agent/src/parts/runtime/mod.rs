@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use evenkeel_border::coded::Coded as _;
-use evenkeel_border::found::{Found, Problem};
-use evenkeel_border::link::{Bounds, Channel, Link, Side};
+use evenkeel_border::found::Found;
+use evenkeel_border::link::{Bounds, Channel, Link};
 use evenkeel_border::order::{Follow, Order, Stop, Word};
-use evenkeel_enforce::shared::{SOURCE_UPDATES_CAP, SourceProblem, SourceUpdate, UpdateSender, Waker};
+use evenkeel_enforce::shared::{SOURCE_UPDATES_CAP, SourceUpdate, UpdateSender, Waker};
 use evenkeel_model::units::Bytes;
 use tokio::sync::mpsc;
 
-use super::confine::confine;
-use super::units::{Manager, border};
-use super::{Given, Part, ignore_signals};
+use super::followed::crossing;
+use super::life::live;
+use super::{Given, Part};
 use crate::pods::Pods;
 use crate::serve::answers::failure;
 use crate::shared::Rescan;
@@ -34,32 +34,9 @@ const BOUNDS: Bounds =
 /// Lives until the enforcing part ends.
 ///
 /// # Errors
-/// When it has no border, or cannot begin.
+/// When it has no border, or cannot be confined or begin.
 pub(crate) fn run(given: &Given) -> anyhow::Result<()> {
-    // Afterwards it makes no socket any more.
-    let (border, manager) = (border(given)?, Manager::find());
-    confine(Part::Runtime, &given.readable);
-    ignore_signals(given)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(2)
-        .build()
-        .context("cannot start the asynchronous runtime")?;
-    runtime.block_on(async move {
-        let (link, mut orders) =
-            Link::start(border, Side::Second, BOUNDS).context("the border cannot be used")?;
-        tokio::spawn(async {
-            if let Some(manager) = manager {
-                manager.told().await
-            }
-        });
-        while let Some(channel) = orders.recv().await {
-            tokio::spawn(taken(link.clone(), channel));
-        }
-        anyhow::Ok(())
-    })?;
-    runtime.shutdown_timeout(Duration::from_millis(100));
-    Ok(())
+    live(Part::Runtime, given, (BOUNDS, 2), taken)
 }
 
 async fn taken(link: Link, channel: Channel) {
@@ -77,7 +54,7 @@ async fn taken(link: Link, channel: Channel) {
                 Err(why) => Err(anyhow::Error::msg(why)),
             }
         }
-        Ok(_) => Err(anyhow::anyhow!("this is for the network's part to do")),
+        Ok(_) => Err(anyhow::anyhow!("this is for another part to do")),
         Err(error) => Err(error.into()),
     };
     let failed = done.map_err(|error| failure(&tonic::Status::unavailable(format!("{error:#}"))));
@@ -135,7 +112,7 @@ async fn followed(follow: Follow, link: &Link, channel: &Channel) -> anyhow::Res
 }
 
 /// What sources send, from a thread that waits for it: they are the same where they send to the converge thread.
-fn heard(updates: Receiver<SourceUpdate>) -> anyhow::Result<mpsc::Receiver<SourceUpdate>> {
+pub(super) fn heard(updates: Receiver<SourceUpdate>) -> anyhow::Result<mpsc::Receiver<SourceUpdate>> {
     let (sender, receiver) = mpsc::channel(1);
     let hearing = move || {
         while let Ok(update) = updates.recv() {
@@ -148,14 +125,13 @@ fn heard(updates: Receiver<SourceUpdate>) -> anyhow::Result<mpsc::Receiver<Sourc
     Ok(receiver)
 }
 
-fn found_of(update: SourceUpdate) -> Found {
+pub(super) fn found_of(update: SourceUpdate) -> Found {
     let SourceUpdate { source, address, workloads, problems, healthy } = update;
-    let problem = |SourceProblem { what, where_, why, remedy }| Problem { what, where_, why, remedy };
     Found {
         source,
         address,
         workloads: workloads.into_iter().map(Arc::unwrap_or_clone).collect(),
-        problems: problems.into_iter().map(problem).collect(),
+        problems: problems.into_iter().map(crossing).collect(),
         healthy,
     }
 }

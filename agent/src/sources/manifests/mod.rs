@@ -3,17 +3,23 @@
 //! Owned here: listing the directory when it changes, and sending what it holds. A file that cannot be used is a
 //! problem with its name; the others go on.
 
+mod judged;
+mod parser;
 mod read;
 mod watch;
 
+use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use evenkeel_enforce::shared::{SourceProblem, SourceUpdate, UpdateSender};
-use evenkeel_model::resource_type::ResourceTypes;
 use evenkeel_model::workload::{SourceKind, Workload};
+
+use parser::Parsed;
+pub(crate) use parser::Parser;
+pub(crate) use read::parse;
 
 use crate::shared::Rescan;
 
@@ -26,26 +32,27 @@ const RECENT: i64 = 2;
 const MAX_FILES: usize = 10_000;
 
 /// Watches `dir` until the agent ends. `cgroup_roots` are walked for containers named as `docker://ID`.
-/// `types` say what pods request that do not say so themselves.
 pub(crate) async fn run(
     dir: PathBuf,
-    (cgroup_roots, types): (Vec<PathBuf>, Arc<ResourceTypes>),
+    (cgroup_roots, parser): (Vec<PathBuf>, Parser),
     updates: UpdateSender,
     rescan: Rescan,
 ) {
     let watch = watch::Watch::new(&dir);
+    let mut directory = Directory { dir, cgroup_roots, parser, known: HashMap::new() };
     let mut last: Option<Listing> = None;
     loop {
         let notified = rescan.notified();
-        let (path, roots, types) = (dir.clone(), cgroup_roots.clone(), Arc::clone(&types));
-        // What no file has changed since, nor any container it names, need not be read again.
-        let known = last.as_ref().filter(|l| l.healthy && !l.runtime_names).map(|l| l.stamps.clone());
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
-        let listing = super::blocking(move || list_unless(known, now, &path, (&roots, &types))).await;
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+        // What no file has changed since, nor any container it names, need not be told again.
+        let is_settled = last.as_ref().is_some_and(|last| last.healthy && !last.runtime_names);
+        let listing = directory.list(now, is_settled).await;
         if let Some(listing) = listing.map(|listing| listing.sharing(last.as_ref()))
             && last.as_ref() != Some(&listing)
         {
-            let sent = updates.send(listing.update(&dir));
+            let sent = updates.send(listing.update(&directory.dir));
             last = sent.is_ok().then_some(listing);
         }
         if last.as_ref().is_some_and(|l| l.runtime_names) {
@@ -57,7 +64,7 @@ pub(crate) async fn run(
         } else {
             let _ = tokio::time::timeout(PERIOD, watch.changed()).await;
         }
-        watch.renew(&dir);
+        watch.renew(&directory.dir);
     }
 }
 
@@ -68,23 +75,22 @@ struct Listing {
     problems: Vec<SourceProblem>,
     healthy: bool,
     runtime_names: bool,
-    stamps: Vec<Stamp>,
 }
 
-/// Tells whether a file is still the one that was read: its path, inode, size, and times of content and inode.
-type Stamp = (PathBuf, u64, u64, [i64; 4]);
+/// Tells whether a file is still the one that was read: its inode, size, and times of content and inode.
+type Stamp = (u64, u64, [i64; 4]);
 
 fn stamp(file: &Path) -> Option<Stamp> {
     let data = std::fs::metadata(file).ok()?;
     let times = [data.mtime(), data.mtime_nsec(), data.ctime(), data.ctime_nsec()];
-    Some((file.to_owned(), data.ino(), data.size(), times))
+    Some((data.ino(), data.size(), times))
 }
 
 impl Listing {
     /// The same with what is as it was in an earlier one taken from there.
     fn sharing(mut self, before: Option<&Listing>) -> Listing {
-        let workloads = std::mem::take(&mut self.workloads).into_iter().map(Arc::unwrap_or_clone).collect();
-        self.workloads = super::shared(before.map(|before| before.workloads.as_slice()), workloads);
+        let known = before.map(|before| before.workloads.as_slice());
+        self.workloads = super::same(known, std::mem::take(&mut self.workloads));
         self
     }
 
@@ -99,45 +105,93 @@ impl Listing {
     }
 }
 
-/// Lists a directory unless its files are as `known` says. `now` is the time, seconds since 1970.
-fn list_unless(known: Option<Vec<Stamp>>, now: i64, dir: &Path, given: Given<'_>) -> Option<Listing> {
-    let found: Option<Vec<Stamp>> =
-        known.as_ref().and_then(|_| files(dir).ok()?.iter().map(|file| stamp(file)).collect());
-    let is_recent = |stamp: &Stamp| stamp.3[2] > now - RECENT;
-    let same = found.is_some() && found == known && !found.iter().flatten().any(is_recent);
-    if same { None } else { Some(list(dir, given)) }
+/// The directory, and what its files said when they were last read.
+struct Directory {
+    dir: PathBuf,
+    cgroup_roots: Vec<PathBuf>,
+    parser: Parser,
+    known: HashMap<PathBuf, (Stamp, Arc<Parsed>)>,
 }
 
-/// Where cgroups are, and resource types.
-type Given<'a> = (&'a [PathBuf], &'a ResourceTypes);
-
-fn list(dir: &Path, (cgroup_roots, types): Given<'_>) -> Listing {
-    let files = match files(dir) {
-        Ok(files) => files,
-        Err(error) => {
-            return Listing {
-                problems: vec![SourceProblem {
-                    what: "list the manifest directory".into(),
-                    where_: dir.display().to_string(),
-                    why: error.to_string(),
-                    remedy:
-                        "make the directory, or set sources.manifests.dir to the one that holds the manifests"
-                            .into(),
-                }],
-                ..Listing::default()
-            };
+impl Directory {
+    /// What it holds; `None` where that is settled and no file has changed. `now` is the time, seconds since 1970.
+    async fn list(&mut self, now: i64, is_settled: bool) -> Option<Listing> {
+        let dir = self.dir.clone();
+        // Before files are read: a change meanwhile is seen the next time.
+        let stamped = move || -> std::io::Result<Vec<(Option<Stamp>, PathBuf)>> {
+            Ok(files(&dir)?.into_iter().map(|file| (stamp(&file), file)).collect())
+        };
+        let files = match super::blocking(stamped).await {
+            Ok(files) => files,
+            Err(error) => {
+                self.known.clear();
+                return Some(self.unlisted(&error));
+            }
+        };
+        let is_same = files.len() == self.known.len()
+            && files.iter().all(|(stamp, file)| self.known_still(file, *stamp, now).is_some());
+        if is_same && is_settled {
+            return None;
         }
-    };
+        let mut known = HashMap::with_capacity(files.len());
+        let mut all = Vec::with_capacity(files.len());
+        for (stamp, file) in files {
+            let parsed = match self.known_still(&file, stamp, now) {
+                Some(parsed) => parsed,
+                None => self.read(&file).await,
+            };
+            all.push((file.clone(), Arc::clone(&parsed)));
+            let stamp = stamp.filter(|_| !parsed.is_open);
+            known.extend(stamp.map(|stamp| (file, (stamp, parsed))));
+        }
+        self.known = known;
+        let roots = self.cgroup_roots.clone();
+        Some(super::blocking(move || listed(&all, &roots)).await)
+    }
+
+    /// What a file said, where it has not changed since.
+    fn known_still(&self, file: &Path, stamp: Option<Stamp>, now: i64) -> Option<Arc<Parsed>> {
+        let (known, parsed) = self.known.get(file)?;
+        let is_recent = known.2[2] > now - RECENT;
+        (stamp == Some(*known) && !is_recent).then(|| Arc::clone(parsed))
+    }
+
+    /// What it says now; the same one where that is as it was.
+    async fn read(&self, file: &Path) -> Arc<Parsed> {
+        let parsed = self.parser.read(file).await;
+        match self.known.get(file) {
+            Some((_, known)) if **known == parsed => Arc::clone(known),
+            _ => Arc::new(parsed),
+        }
+    }
+
+    fn unlisted(&self, error: &std::io::Error) -> Listing {
+        let problem = SourceProblem {
+            what: "list the manifest directory".into(),
+            where_: self.dir.display().to_string(),
+            why: error.to_string(),
+            remedy: "make the directory, or set sources.manifests.dir to the one that holds the manifests"
+                .into(),
+        };
+        Listing { problems: vec![problem], ..Listing::default() }
+    }
+}
+
+/// Everything that the files say, each container bound to what it names.
+fn listed(files: &[(PathBuf, Arc<Parsed>)], cgroup_roots: &[PathBuf]) -> Listing {
     let mut listing = Listing { healthy: true, ..Listing::default() };
     let mut names = read::RuntimeNames::new(cgroup_roots);
-    let mut workloads = Vec::new();
-    for file in &files {
-        // Before it is read: a change meanwhile is seen the next time.
-        listing.stamps.extend(stamp(file));
-        read::file(file, types, &mut names, &mut workloads, &mut listing.problems);
+    for (file, parsed) in files {
+        listing.problems.extend_from_slice(&parsed.problems);
+        for workload in &parsed.workloads {
+            match names.bound(workload) {
+                Ok(None) => listing.workloads.push(Arc::clone(workload)),
+                Ok(Some(bound)) => listing.workloads.push(Arc::new(bound)),
+                Err(why) => listing.problems.push(read::unbound(&file.display().to_string(), workload, why)),
+            }
+        }
     }
     listing.runtime_names = names.used();
-    listing.workloads = workloads.into_iter().map(Arc::new).collect();
     refuse_same_id(&mut listing);
     listing
 }
@@ -176,6 +230,7 @@ fn refuse_same_id(listing: &mut Listing) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use evenkeel_model::resource_type::ResourceTypes;
     use std::fs;
 
     fn pod(name: &str, cgroup: &str) -> String {
@@ -185,15 +240,24 @@ mod tests {
         )
     }
 
-    #[test]
-    fn good_files_are_used_and_bad_ones_named() {
+    fn directory(dir: &Path) -> Directory {
+        let parser = Parser::Here(Arc::new(ResourceTypes::predefined()));
+        Directory { dir: dir.to_owned(), cgroup_roots: Vec::new(), parser, known: HashMap::new() }
+    }
+
+    async fn listing(dir: &Path) -> Listing {
+        directory(dir).list(0, false).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn good_files_are_used_and_bad_ones_named() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("a.yaml"), pod("a", "/x/a")).unwrap();
         fs::write(dir.path().join("b.yaml"), pod("b", "../escape")).unwrap();
         fs::write(dir.path().join("c.json"), "{").unwrap();
         fs::write(dir.path().join("notes.txt"), "not a manifest").unwrap();
         fs::write(dir.path().join(".hidden.yaml"), "not a manifest").unwrap();
-        let listing = list(dir.path(), (&[], &ResourceTypes::predefined()));
+        let listing = listing(dir.path()).await;
         assert_eq!(listing.workloads.iter().map(|w| w.id.as_str()).collect::<Vec<_>>(), ["default/a/main"]);
         assert_eq!(listing.problems.len(), 2, "{:?}", listing.problems);
         assert!(
@@ -201,42 +265,108 @@ mod tests {
         );
     }
 
-    #[test]
-    fn only_changed_files_are_read_again() {
+    #[tokio::test]
+    async fn only_changed_files_are_read_again() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("a.yaml");
         fs::write(&file, pod("a", "/x/a")).unwrap();
-        let listing = list(dir.path(), (&[], &ResourceTypes::predefined()));
-        let long_after = listing.stamps[0].3[2] + 100;
-        let again = |known: &Listing, now| {
-            list_unless(Some(known.stamps.clone()), now, dir.path(), (&[], &ResourceTypes::predefined()))
-        };
-        assert_eq!(again(&listing, long_after), None);
-        assert!(again(&listing, long_after - 100).is_some(), "it may have changed in the same clock tick");
+        let mut directory = directory(dir.path());
+        directory.list(0, false).await.unwrap();
+        let changed_at = stamp(&file).unwrap().2[2];
+        let long_after = changed_at + 100;
+        assert_eq!(directory.list(long_after, true).await, None);
+        assert!(directory.list(long_after, false).await.is_some(), "a container it names may have changed");
+        assert!(
+            directory.list(changed_at, true).await.is_some(),
+            "it may have changed in the same clock tick"
+        );
         fs::write(&file, pod("a", "/x/other")).unwrap();
-        let changed = again(&listing, long_after).unwrap();
+        directory.list(long_after, true).await.unwrap();
+        let kept = Arc::clone(&directory.known[&file].1);
         fs::write(dir.path().join("b.yaml"), pod("b", "/x/b")).unwrap();
-        let added = again(&changed, long_after).unwrap();
+        let added = directory.list(long_after, true).await.unwrap();
         assert_eq!(added.workloads.len(), 2);
+        assert!(Arc::ptr_eq(&kept, &directory.known[&file].1), "the other is not read again");
         fs::remove_file(&file).unwrap();
-        assert_eq!(again(&added, long_after).unwrap().workloads.len(), 1);
-        assert!(list_unless(None, long_after, dir.path(), (&[], &ResourceTypes::predefined())).is_some());
+        assert_eq!(directory.list(long_after, true).await.unwrap().workloads.len(), 1);
     }
 
-    #[test]
-    fn the_same_container_twice_is_refused_by_name() {
+    #[tokio::test]
+    async fn the_same_container_twice_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("1.yaml"), pod("a", "/x/a")).unwrap();
         fs::write(dir.path().join("2.yaml"), pod("a", "/x/b")).unwrap();
         fs::write(dir.path().join("3.yaml"), pod("c", "/x/c")).unwrap();
-        let listing = list(dir.path(), (&[], &ResourceTypes::predefined()));
+        let listing = listing(dir.path()).await;
         assert_eq!(listing.workloads.len(), 1);
         assert_eq!(listing.problems[0].where_, "default/a/main");
     }
 
-    #[test]
-    fn a_missing_directory_is_a_problem_with_a_remedy() {
-        let listing = list(Path::new("/nonexistent/manifests"), (&[], &ResourceTypes::predefined()));
+    #[tokio::test]
+    async fn a_missing_directory_is_a_problem_with_a_remedy() {
+        let listing = listing(Path::new("/nonexistent/manifests")).await;
         assert!(!listing.healthy && listing.problems[0].remedy.contains("sources.manifests.dir"));
+    }
+
+    /// A reader that ends over manifests that say so, and reads others; one is there again after each end.
+    fn reader() -> Parser {
+        use evenkeel_border::coded::Coded as _;
+        use evenkeel_border::found::Read;
+        use evenkeel_border::link::{Bounds, Link, Side};
+        use evenkeel_border::order::Order;
+
+        let gate = crate::outward::Gate::default();
+        let kept = gate.clone();
+        tokio::spawn(async move {
+            let bounds = Bounds {
+                theirs: 4,
+                ours: 4,
+                message: 16 << 20,
+                waiting: 24 << 20,
+                packets: 0,
+                descriptors: false,
+            };
+            loop {
+                let (ours, theirs) = evenkeel_border::socket::pair().unwrap();
+                let (link, _) = Link::start(ours, Side::First, bounds).unwrap();
+                let (part, mut orders) = Link::start(theirs, Side::Second, bounds).unwrap();
+                kept.set(Some(link));
+                while let Some(channel) = orders.recv().await {
+                    let Order::Manifest(given) = Order::of(&channel.receive().await.unwrap()).unwrap() else {
+                        panic!("another order")
+                    };
+                    if given.text.0.starts_with(b"# end") {
+                        part.close("it ends");
+                        break;
+                    }
+                    let (workloads, _) = parse(&given.text.0, &given.place, &ResourceTypes::predefined());
+                    channel.send(&Read { workloads, problems: Vec::new() }.message()).await.unwrap();
+                    channel.end(Ok(())).await;
+                }
+                kept.set(None);
+            }
+        });
+        Parser::There(gate, "{}".into())
+    }
+
+    #[tokio::test]
+    async fn a_manifest_over_which_the_reader_ends_is_told_and_the_others_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a.yaml"), format!("# end\n{}", pod("a", "/x/a"))).unwrap();
+        fs::write(dir.path().join("b.yaml"), pod("b", "/x/b")).unwrap();
+        let mut directory = Directory { parser: reader(), ..directory(dir.path()) };
+        for _ in 0..2 {
+            let listing = directory.list(i64::MAX, true).await.unwrap();
+            assert_eq!(
+                listing.workloads.iter().map(|w| w.id.as_str()).collect::<Vec<_>>(),
+                ["default/b/main"]
+            );
+            let [problem] = listing.problems.as_slice() else { panic!("{:?}", listing.problems) };
+            assert!(problem.where_.contains("a.yaml") && problem.remedy.contains("report it"), "{problem:?}");
+        }
+        fs::write(dir.path().join("a.yaml"), pod("a", "/x/a")).unwrap();
+        let listing = directory.list(i64::MAX, true).await.unwrap();
+        assert_eq!((listing.workloads.len(), listing.problems.len()), (2, 0));
+        assert_eq!(directory.list(i64::MAX, true).await, None, "nothing is open any more");
     }
 }

@@ -1,19 +1,14 @@
-//! One manifest file to workloads.
+//! One manifest to workloads, and what they are bound to as containers by their cgroups' names.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use evenkeel_enforce::shared::SourceProblem;
 use evenkeel_model::pod::{Container, Pod, read_pods};
 use evenkeel_model::resource_type::ResourceTypes;
-use evenkeel_model::workload::{CgroupBinding, Requested, SourceKind, Workload};
+use evenkeel_model::workload::{CgroupBinding, PodRef, Requested, SourceKind, Workload};
 
 use super::super::engines::tree::{self, Named};
 use super::super::{annotations, command_hash};
-
-/// A manifest larger than this is refused; the API server's own limit for an object is 1.5 MiB.
-const MAX_BYTES: u64 = 8 << 20;
 
 /// Containers found by cgroup name, walked for at most once per listing and only when a manifest asks.
 pub(super) struct RuntimeNames<'a> {
@@ -30,10 +25,14 @@ impl<'a> RuntimeNames<'a> {
         self.found.is_some()
     }
 
-    fn resolve(&mut self, binding: CgroupBinding) -> Result<CgroupBinding, String> {
-        let CgroupBinding::Path(name) = &binding else { return Ok(binding) };
+    /// The container in the cgroup that its binding names as an engine's id; `None` where it names none.
+    ///
+    /// # Errors
+    /// When there is not exactly one such cgroup.
+    pub(super) fn bound(&mut self, workload: &Workload) -> Result<Option<Workload>, String> {
+        let CgroupBinding::Path(name) = &workload.cgroup else { return Ok(None) };
         if !tree::is_runtime_name(name) {
-            return Ok(binding);
+            return Ok(None);
         }
         let found = self.found.get_or_insert_with(|| {
             let mut all: Vec<Named> = self.roots.iter().flat_map(|root| tree::scan(root)).collect();
@@ -41,49 +40,42 @@ impl<'a> RuntimeNames<'a> {
             all.dedup();
             all
         });
-        tree::resolve(name, found).map(|named| CgroupBinding::Path(named.path.clone()))
+        let named = tree::resolve(name, found)?;
+        Ok(Some(Workload { cgroup: CgroupBinding::Path(named.path.clone()), ..workload.clone() }))
     }
 }
 
-/// Reads one file; what cannot be used becomes a problem that names the file.
-pub(super) fn file(
-    path: &Path,
-    types: &ResourceTypes,
-    names: &mut RuntimeNames<'_>,
-    workloads: &mut Vec<Workload>,
-    problems: &mut Vec<SourceProblem>,
-) {
-    let place = path.display().to_string();
+/// Reads one manifest; what cannot be used becomes a problem that names it.
+pub(crate) fn parse(bytes: &[u8], place: &str, types: &ResourceTypes) -> (Vec<Workload>, Vec<SourceProblem>) {
+    let (mut workloads, mut problems) = (Vec::new(), Vec::new());
     let problem = |why: String, remedy: &str| SourceProblem {
         what: "read the manifest".into(),
-        where_: place.clone(),
+        where_: place.to_owned(),
         why,
         remedy: remedy.into(),
     };
-    let text = match read_bounded(path) {
-        Ok(text) => text,
-        Err(error) => {
-            problems.push(problem(error.to_string(), "make it a readable text file of at most 8 MiB"));
-            return;
-        }
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        let why = "stream did not contain valid UTF-8".to_owned();
+        problems.push(problem(why, "make it a readable text file of at most 8 MiB"));
+        return (workloads, problems);
     };
-    let pods = match read_pods(&text, &place) {
+    let pods = match read_pods(text, place) {
         Ok(pods) => pods,
         Err(error) => {
             problems.push(problem(
                 error.to_string(),
                 "correct the field named; `evenkeel check -f` reads it the same way",
             ));
-            return;
+            return (workloads, problems);
         }
     };
     for pod in &pods {
         let errors = pod.check();
         if errors.is_empty() {
             let from = workloads.len();
-            pod_workloads(pod, &place, names, workloads, problems);
+            pod_workloads(pod, place, &mut workloads, &mut problems);
             let requests = pod.effective_requests_of(types);
-            for workload in &mut workloads[from..] {
+            for workload in workloads.iter_mut().skip(from) {
                 workload.pod_facts.requests = Some(requests.clone());
             }
         } else {
@@ -91,29 +83,11 @@ pub(super) fn file(
             problems.push(problem(why, "correct the resources named; the pod is not applied until then"));
         }
     }
+    (workloads, problems)
 }
 
-fn read_bounded(path: &Path) -> std::io::Result<String> {
-    let mut text = String::new();
-    let file = File::open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(std::io::Error::other("not a regular file"));
-    }
-    let read = file.take(MAX_BYTES + 1).read_to_string(&mut text)?;
-    if read as u64 > MAX_BYTES {
-        return Err(std::io::Error::other("larger than 8 MiB"));
-    }
-    Ok(text)
-}
-
-fn pod_workloads(
-    pod: &Pod,
-    place: &str,
-    names: &mut RuntimeNames<'_>,
-    workloads: &mut Vec<Workload>,
-    problems: &mut Vec<SourceProblem>,
-) {
-    let place = format!("{place}: pod {}/{}", pod.metadata.namespace, pod.metadata.name);
+fn pod_workloads(pod: &Pod, place: &str, workloads: &mut Vec<Workload>, problems: &mut Vec<SourceProblem>) {
+    let place = place_of(place, &pod.reference());
     let annotations = &pod.metadata.annotations;
     let (switches, bad) = annotations::switches(annotations, &place);
     problems.extend(bad);
@@ -134,32 +108,23 @@ fn pod_workloads(
             }
         };
         bound += 1;
-        match names.resolve(binding) {
-            Ok(cgroup) => workloads.push(Workload {
-                id: format!("{}/{}/{}", pod.metadata.namespace, pod.metadata.name, container.name),
-                source: SourceKind::Manifests,
-                pod: pod.reference(),
-                container: container.name.clone(),
-                kind: container.kind,
-                workload: owner(pod),
-                image: container.image.clone(),
-                command_hash: hash(container),
-                cgroup,
-                pid: None,
-                requested: Requested::Stated(container.cpu_and_memory()),
-                pod_facts: facts.clone(),
-                managed: switches.managed.clone(),
-                score_policy: switches.score_policy,
-                oom_kill: switches.oom_kill,
-            }),
-            Err(why) => problems.push(SourceProblem {
-                what: format!("bind container {}", container.name),
-                where_: place.clone(),
-                why,
-                remedy: "start the container, or correct its id; it is bound as soon as its cgroup appears"
-                    .into(),
-            }),
-        }
+        workloads.push(Workload {
+            id: format!("{}/{}/{}", pod.metadata.namespace, pod.metadata.name, container.name),
+            source: SourceKind::Manifests,
+            pod: pod.reference(),
+            container: container.name.clone(),
+            kind: container.kind,
+            workload: owner(pod),
+            image: container.image.clone(),
+            command_hash: hash(container),
+            cgroup: binding,
+            pid: None,
+            requested: Requested::Stated(container.cpu_and_memory()),
+            pod_facts: facts.clone(),
+            managed: switches.managed.clone(),
+            score_policy: switches.score_policy,
+            oom_kill: switches.oom_kill,
+        });
     }
     if bound == 0 {
         problems.push(SourceProblem {
@@ -168,6 +133,21 @@ fn pod_workloads(
             why: "no container is bound to a cgroup".into(),
             remedy: "add the annotation evenkeel.dev/cgroup.CONTAINER or evenkeel.dev/unit.CONTAINER".into(),
         });
+    }
+}
+
+/// A pod in a manifest.
+fn place_of(place: &str, pod: &PodRef) -> String {
+    format!("{place}: pod {}/{}", pod.namespace, pod.name)
+}
+
+/// A container that could not be bound.
+pub(super) fn unbound(place: &str, workload: &Workload, why: String) -> SourceProblem {
+    SourceProblem {
+        what: format!("bind container {}", workload.container),
+        where_: place_of(place, &workload.pod),
+        why,
+        remedy: "start the container, or correct its id; it is bound as soon as its cgroup appears".into(),
     }
 }
 

@@ -11,7 +11,7 @@ use evenkeel_model::workload::{
 use super::section::Statement;
 
 /// Namespace of all units.
-const NAMESPACE: &str = "systemd";
+pub(crate) const NAMESPACE: &str = "systemd";
 
 /// The unit as a container. `statement` is `None` where its files have no section.
 pub(super) fn workload(unit: &str, cgroup: String, statement: Option<&Statement>) -> Workload {

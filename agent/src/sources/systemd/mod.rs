@@ -7,6 +7,9 @@
 mod convert;
 mod section;
 
+pub(crate) use convert::NAMESPACE;
+pub(crate) use section::SECTION;
+
 use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use evenkeel_enforce::shared::{SourceProblem, SourceUpdate, UpdateSender, lock};
+use evenkeel_enforce::systemd::bus::BusError;
 use evenkeel_enforce::systemd::is_booted;
 use evenkeel_enforce::systemd::names::{Standing, standing};
 use evenkeel_host::cgroup::CgroupTree;
@@ -23,10 +27,11 @@ use tokio::sync::Notify;
 
 use self::section::Statement;
 use crate::config::sections::systemd::{Enabled, Units};
-use crate::systemd::bus::{BusError, Change, Listed, Manager};
+use crate::sources::reach::Reach;
+use crate::systemd::bus::{Change, Listed, Manager};
 
 /// How the source is named in `status`.
-const ADDRESS: &str = "org.freedesktop.systemd1";
+pub(crate) const ADDRESS: &str = "org.freedesktop.systemd1";
 /// Kinds of units that are looked at.
 const PATTERNS: [&str; 2] = ["*.service", "*.slice"];
 /// Listing without being woken: a safety net behind the manager's signals.
@@ -54,12 +59,16 @@ pub(crate) fn is_wanted(units: &Units) -> bool {
 }
 
 /// Follows the manager until the agent ends. Without systemd or a bus it says nothing, unless it was enabled by name.
-pub(crate) async fn run(units: Units, tree: Option<Arc<CgroupTree>>, updates: UpdateSender) {
+pub(crate) async fn run(
+    units: Units,
+    (tree, reach): (Option<Arc<CgroupTree>>, Reach),
+    updates: UpdateSender,
+) {
     if !is_wanted(&units) {
         return;
     }
     let mut source =
-        Source { units, tree, updates, files: HashMap::new(), known: BTreeSet::new(), last: None };
+        Source { units, tree, reach, updates, files: HashMap::new(), known: BTreeSet::new(), last: None };
     let mut pause = RECONNECT.0;
     loop {
         let error = source.follow(&mut pause).await;
@@ -72,6 +81,7 @@ pub(crate) async fn run(units: Units, tree: Option<Arc<CgroupTree>>, updates: Up
 struct Source {
     units: Units,
     tree: Option<Arc<CgroupTree>>,
+    reach: Reach,
     updates: UpdateSender,
     /// What each unit's files said when they were last read.
     files: HashMap<String, Told>,
@@ -130,7 +140,7 @@ fn is_looked_at(unit: &str) -> bool {
 impl Source {
     /// Connects and lists until something fails.
     async fn follow(&mut self, pause: &mut Duration) -> BusError {
-        let (manager, signals) = match connect().await {
+        let (manager, signals) = match connect(&self.reach).await {
             Ok(connected) => connected,
             Err(error) => return error,
         };
@@ -280,8 +290,8 @@ fn update(workloads: Vec<Arc<Workload>>, problems: Vec<SourceProblem>, healthy: 
 }
 
 /// A connection whose signals are taken by a task of their own: a queue nobody empties would stop the answers too.
-async fn connect() -> Result<(Manager, Arc<Signals>), BusError> {
-    let manager = Manager::connect(CALL).await?;
+async fn connect(reach: &Reach) -> Result<(Manager, Arc<Signals>), BusError> {
+    let manager = Manager::connect(reach, CALL).await?;
     let signals = Arc::new(Signals::default());
     let taker = Arc::clone(&signals);
     let following = manager.follow(move |change| taker.take_in(change)).await?;

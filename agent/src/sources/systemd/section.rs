@@ -11,7 +11,8 @@ use evenkeel_model::name::ResourceName;
 use evenkeel_model::quantity::Quantity;
 use evenkeel_model::requirements::{RequirementReason, Requirements};
 
-const SECTION: &str = "X-Evenkeel";
+/// Its name in a unit file.
+pub(crate) const SECTION: &str = "X-Evenkeel";
 
 /// Keys of the section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

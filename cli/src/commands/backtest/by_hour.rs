@@ -1,5 +1,6 @@
 //! `--by-hour`: what rules request at each hour of the day, and the pods that what is freed has room for.
 
+use evenkeel_model::narrow::f64_to_u64;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::backtest::by_hour::requested;
 
@@ -17,8 +18,8 @@ pub(super) fn table(replayed: &[Replayed], resource: Resource, pod: f64) -> Tabl
     titles.extend(["FREED BY THE LAST", "PODS"]);
     let mut table = Table::new(&titles);
     let amount = |value: f64| match resource {
-        Resource::Cpu => format!("{:.2}", in_units(value as u64, resource)),
-        Resource::Memory => units::bytes(value as u64),
+        Resource::Cpu => format!("{:.2}", in_units(f64_to_u64(value), resource)),
+        Resource::Memory => units::bytes(f64_to_u64(value)),
     };
     let (Some((_, first)), Some((_, last))) = (rules.first(), rules.last()) else { return table };
     // Memory is asked in GiB, and kept in bytes.
@@ -28,7 +29,7 @@ pub(super) fn table(replayed: &[Replayed], resource: Resource, pod: f64) -> Tabl
         let mut row = vec![format!("{hour:02}").into()];
         row.extend(rules.iter().map(|(_, requests)| amount(requests[hour]).into()));
         row.push(amount(freed).into());
-        row.push(format!("{:.0}", (in_units(freed as u64, resource) / one).floor()).into());
+        row.push(format!("{:.0}", (in_units(f64_to_u64(freed), resource) / one).floor()).into());
         table.row(row);
     }
     table

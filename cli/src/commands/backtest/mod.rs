@@ -8,6 +8,7 @@ mod prometheus;
 mod read;
 mod text;
 
+use evenkeel_model::narrow::f64_to_u64;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -174,7 +175,7 @@ fn moment(text: &str) -> Result<u64, String> {
             time.as_millisecond() as f64
         }
     };
-    if ms < 0.0 { Err("times begin in 1970".to_owned()) } else { Ok(ms.round() as u64) }
+    if ms < 0.0 { Err("times begin in 1970".to_owned()) } else { Ok(f64_to_u64(ms.round())) }
 }
 
 /// The replay of one rule.
@@ -518,7 +519,7 @@ pub(crate) fn at_equal_risk(
             slack: summary.slack,
             factor: summary.factor,
             slack_at_equal_risk: summary.iso,
-            requested_at_equal_risk: (summary.requested * summary.factor / unit).round() as u64,
+            requested_at_equal_risk: f64_to_u64((summary.requested * summary.factor / unit).round()),
             less_first: one.against_first.as_ref().map(|against| against.slack_at_equal_risk),
         })
     };

@@ -4,6 +4,7 @@
 //! measurement (NaN, infinite, negative) and such that come twice are left out and counted; a day that Prometheus has
 //! nothing of is a gap. Counter resets are for `rate` in the query.
 
+use evenkeel_model::narrow::f64_to_u64;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -224,7 +225,7 @@ fn measured(resource: Resource, time: f64, value: &str) -> Option<(u64, u64)> {
     };
     let value: f64 = value.parse().ok()?;
     let is_sound = (0.0..=most).contains(&value) && (0.0..1e11).contains(&time);
-    is_sound.then(|| ((time * 1e3).round() as u64, (value * unit).round() as u64))
+    is_sound.then(|| (f64_to_u64((time * 1e3).round()), f64_to_u64((value * unit).round())))
 }
 
 /// `namespace/pod/container` where those are the labels; else all of them.

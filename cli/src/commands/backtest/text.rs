@@ -1,5 +1,6 @@
 //! How a backtest is printed: tables for people, CSV for spreadsheets and scripts.
 
+use evenkeel_model::narrow::f64_to_u64;
 use std::fmt::Write;
 
 use evenkeel_model::shown::csv as field;
@@ -199,7 +200,7 @@ pub(super) fn said(said: &[Said], title: &str, resource: Resource, output: &Outp
     let amount = |value: Option<f64>| match (value, resource) {
         (None, _) => "-".to_owned(),
         (Some(cores), Resource::Cpu) => format!("{cores:.3}"),
-        (Some(bytes), Resource::Memory) => units::bytes(bytes as u64),
+        (Some(bytes), Resource::Memory) => units::bytes(f64_to_u64(bytes)),
     };
     for one in said {
         table.row(vec![

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use evenkeel_proto::v1::{Decision, ListEventsRequest, ListNodesRequest, ListNodesResponse, Node};
 
 use super::neighbours::unreachable;
-use super::{Finding, State};
+use super::{Finding, State, updater};
 use crate::client::{self, Address};
 use crate::failure::Failure;
 
@@ -32,6 +32,7 @@ pub(super) async fn findings(address: &Address) -> Vec<Finding> {
         }
     };
     let mut findings = of_recommender(address, &answer);
+    findings.extend(updater::finding(address).await);
     let decisions = decisions(address).await.unwrap_or_default();
     let told = conditions(&decisions);
     for node in &answer.nodes {

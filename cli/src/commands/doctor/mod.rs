@@ -1,14 +1,15 @@
 //! `evenkeel doctor`: what this node's kernel and permissions allow, and what is wrong with the programs and nodes around it.
 //!
 //! Owned here: the list of findings and its form. What is looked at is in `kernel` (the machine), `enforce`
-//! (knobs and events), `rights` (this process), `neighbours` (other programs) and `cluster` (the recommender and its nodes). Nothing is
-//! changed but this process's own descriptor limit.
+//! (knobs and events), `rights` (this process), `neighbours` (other programs), `cluster` (the recommender and its nodes) and `updater` (what
+//! changes pods that run). Nothing is changed but this process's own descriptor limit.
 
 mod cluster;
 mod enforce;
 mod kernel;
 mod neighbours;
 mod rights;
+mod updater;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -6,7 +6,7 @@ use std::path::Path;
 use evenkeel_host::roots::Roots;
 use evenkeel_proto::v1::{GetStatusRequest, GetStatusResponse, PodsStatus};
 
-use super::{Finding, cluster};
+use super::{Finding, cluster, updater};
 use crate::client::{self, Address, Peers};
 use crate::failure::Failure;
 use crate::wire;
@@ -31,7 +31,11 @@ pub(super) async fn findings(roots: &Roots, peers: &Peers<'_>) -> Vec<Finding> {
         Err(failure) => unreachable("agent", failure),
     };
     let more = match cluster::nodes(peers.recommender).await {
-        Ok(answer) => cluster::of_recommender(peers.recommender, &answer),
+        Ok(answer) => {
+            let mut findings = cluster::of_recommender(peers.recommender, &answer);
+            findings.extend(updater::finding(peers.recommender).await);
+            findings
+        }
         Err(failure) => vec![unreachable("recommender", &failure)],
     };
     let root = Path::new("/");
@@ -110,12 +114,16 @@ fn has_process(roots: &Roots, name: &str) -> bool {
 
 /// Rows of an agent's status that are about certificates and encryption.
 const TRUST: [&str; 3] = ["encryption", "certificate", "stream certificate"];
+/// That which says that the kernel keeps files from the agent's parts by their users alone.
+const LANDLOCK: &str = "landlock";
 
-/// What is wrong with the agent's certificates and encryption.
+/// What is wrong with the agent's certificates, its encryption and the confinement of its parts.
 fn of_agent(status: &GetStatusResponse) -> Vec<Finding> {
     let rows = status.knobs.iter().filter(|knob| TRUST.contains(&knob.name.as_str()));
     let rows = rows.map(|row| Finding::warn(format!("agent's {}", row.name), &row.why, &row.remedy));
-    rows.chain(status.pods.as_ref().map(pods)).collect()
+    let landlock = status.knobs.iter().filter(|knob| knob.name == LANDLOCK);
+    let landlock = landlock.map(|row| Finding::warn(LANDLOCK, &row.why, &row.remedy));
+    rows.chain(landlock).chain(status.pods.as_ref().map(pods)).collect()
 }
 
 /// What the agent knows of the node's pods in the API server's words.
@@ -191,14 +199,15 @@ mod tests {
             ..KnobStatus::default()
         };
         let status = GetStatusResponse {
-            knobs: vec![knob("certificate"), knob("cpu.weight")],
+            knobs: vec![knob("certificate"), knob("cpu.weight"), knob("landlock")],
             ..GetStatusResponse::default()
         };
         let found = of_agent(&status);
         assert_eq!(
             (found.len(), found[0].check.as_str(), found[0].state),
-            (1, "agent's certificate", State::Warn)
+            (2, "agent's certificate", State::Warn)
         );
+        assert_eq!((found[1].check.as_str(), found[1].page.as_str()), ("landlock", "doctor.md#landlock"));
     }
 
     #[test]

@@ -94,6 +94,11 @@ struct Row {
     notes: Vec<String>,
     /// Rests on less than two days.
     young: bool,
+    /// What its start could use, where starts were seen, and seconds of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start_seconds: Option<u64>,
     /// It is among the pod's init containers.
     #[serde(skip)]
     init: bool,
@@ -150,6 +155,8 @@ impl From<Recommendation> for Row {
             changes_class: r.changes_class,
             notes: r.notes,
             young: r.young,
+            start: r.start,
+            start_seconds: r.start.map(|_| r.start_seconds),
             namespace: r.namespace,
             workload: r.workload,
             container: r.container,
@@ -361,6 +368,10 @@ fn table(rows: &[Row], output: &Output) -> Table {
     if csv {
         titles.push("YOUNG");
     }
+    let started = wide && rows.iter().any(|r| r.start.is_some());
+    if started {
+        titles.push("START");
+    }
     let priced = rows.iter().any(|r| r.saving_per_month.is_some());
     titles.retain(|title| priced || *title != "SAVED-A-MONTH");
     let mut table = Table::new(&titles);
@@ -408,6 +419,9 @@ fn table(rows: &[Row], output: &Output) -> Table {
         }
         if csv {
             row.push(if r.young { "yes" } else { "no" }.into());
+        }
+        if started {
+            row.push(amount(r.start));
         }
         table.row(row);
     }
@@ -462,6 +476,17 @@ mod tests {
         for (all, want) in table {
             assert_eq!(totals(&all.into_iter().map(Row::from).collect::<Vec<_>>()), want);
         }
+    }
+
+    #[test]
+    fn a_start_is_told_where_one_was_seen() {
+        let told = |start: Option<u64>| {
+            let seen = Recommendation { start, start_seconds: 90, ..cpu(1_000, 250, 3, false) };
+            let row = serde_json::to_value(Row::from(seen)).unwrap();
+            (row.get("start").cloned(), row.get("startSeconds").cloned())
+        };
+        assert_eq!(told(None), (None, None));
+        assert_eq!(told(Some(910)), (Some(910.into()), Some(90.into())));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use evenkeel_proto::v1::{
 };
 use serde::Serialize;
 
+use super::cluster::Recommender;
 use super::pressure::{Hold, Pressure};
 use crate::wire::{self, Classes, Dropped, known};
 
@@ -39,6 +40,9 @@ pub(super) struct Status {
     /// Absent where nothing was told of the node's pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) pods: Option<Pods>,
+    /// Absent where it does not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) recommender: Option<Recommender>,
     pub(super) containers: Vec<Container>,
 }
 
@@ -338,6 +342,7 @@ impl From<GetStatusResponse> for Status {
                     trouble: k.trouble,
                 }),
             }),
+            recommender: None,
             containers: r.containers.into_iter().map(Container::from).collect(),
         }
     }

@@ -1,5 +1,6 @@
 //! `evenkeel status`: what an agent does, can do and cannot.
 
+mod cluster;
 mod form;
 mod pressure;
 mod text;
@@ -7,13 +8,15 @@ mod text;
 use clap::Args;
 use evenkeel_proto::v1::GetStatusRequest;
 
-use crate::client::{self, Address};
+use crate::client::{self, Peers};
 use crate::failure::Failure;
 use crate::output::{Answer, Output};
 
 pub(crate) use form::Container;
 
 /// Show the state of the agent: mode, knobs, sources, stream, and every container.
+///
+/// Where the recommender answers, too, what it finds wrong, and how many pods its updater leaves alone, by reason.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   evenkeel status
@@ -21,10 +24,15 @@ pub(crate) use form::Container;
   evenkeel status --agent http://10.0.0.5:9522 -o wide")]
 pub(crate) struct StatusArgs {}
 
-pub(crate) async fn run(_: &StatusArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
-    let mut agent = client::agent(address).await?;
-    let answer = agent.get_status(GetStatusRequest {}).await.map_err(|e| address.failed(&e))?;
-    let status = form::Status::from(answer.into_inner());
+pub(crate) async fn run(_: &StatusArgs, peers: &Peers<'_>, output: &Output) -> Result<Answer, Failure> {
+    let address = peers.agent;
+    let asked = async {
+        let mut agent = client::agent(address).await?;
+        agent.get_status(GetStatusRequest {}).await.map_err(|e| address.failed(&e))
+    };
+    let (answer, recommender) = tokio::join!(asked, cluster::asked(peers.recommender));
+    let mut status = form::Status::from(answer?.into_inner());
+    status.recommender = recommender;
     output.answer_text(&status, || text::status(&status, output))?;
     Ok(Answer::Yes)
 }

@@ -1,5 +1,6 @@
 //! An agent's status as people read it.
 
+use super::cluster::Recommender;
 use super::form::{Container, Part, Status};
 use crate::output::Output;
 use crate::table::{Cell, Table, clean};
@@ -24,6 +25,7 @@ pub(super) fn status(status: &Status, output: &Output) -> String {
     text.push_str(&cap_text(status));
     text.push_str(&overlay_text(status));
     text.push_str(&pods_text(status));
+    text.push_str(&status.recommender.as_ref().map(Recommender::text).unwrap_or_default());
     if let Some(pressure) = &status.pressure {
         text.push_str(&pressure.text());
     }

@@ -23,7 +23,8 @@ impl Overlay {
         if self.flight.is_some() || now < self.next {
             return;
         }
-        let steps = self.standing.iter().map(|(id, standing)| {
+        let moving = self.standing.iter().filter(|(_, standing)| !self.is_frozen(&standing.workload));
+        let steps = moving.map(|(id, standing)| {
             let next = self.nearer(standing, node);
             let more = |r: &ContainerResources| (r.cpu_request, r.memory_request);
             let (before, after) = (more(&standing.resources), more(&next));

@@ -4,6 +4,7 @@
 //! recommendations are taken, so that its time says how old they are. Another boot's file says nothing. Not owned: what is
 //! made of it ([`super::Overlay`]).
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -30,6 +31,9 @@ pub(crate) struct Kept {
     pub(super) saved_usec: u64,
     /// The panic switch, where it was on.
     pub(super) panic: Option<Switch>,
+    /// Namespaces in which nothing is changed; a release before kept none.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) frozen: BTreeSet<String>,
     /// When the recommender's last word was made, microseconds since 1970.
     pub(super) made_usec: u64,
     pub(super) containers: Vec<Standing>,
@@ -54,7 +58,13 @@ impl Kept {
         made_usec: u64,
         containers: Vec<Standing>,
     ) -> Self {
-        Self { version: VERSION, boot: boot.to_owned(), saved_usec, panic, made_usec, containers }
+        let (version, boot, frozen) = (VERSION, boot.to_owned(), BTreeSet::new());
+        Self { version, boot, saved_usec, panic, frozen, made_usec, containers }
+    }
+
+    /// The same with namespaces in which nothing is changed.
+    pub(super) fn freezing(self, frozen: BTreeSet<String>) -> Self {
+        Self { frozen, ..self }
     }
 
     /// What an earlier run of this boot left, and whether the file is there and not as it was written: then requests that were

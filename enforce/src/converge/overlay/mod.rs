@@ -5,7 +5,7 @@
 //! together, because they are all planned from the same requests. Not owned: how far a step goes
 //! (`evenkeel_qos::overlay`), the word itself ([`crate::overlay`]).
 //!
-//! While the panic switch is on nothing moves: what is in force stays in force, whatever the recommender says or does not
+//! While the panic switch is on nothing moves, and neither does what is in a namespace that is frozen: what is in force stays in force, whatever the recommender says or does not
 //! say meanwhile, or goes back step by step (`back`). What is in force is kept on disk (`kept`), so that a restart of the
 //! agent changes nothing: frozen requests hold until the switch is set otherwise, others for `overlay.oldest` from when
 //! they were last written, unless a word comes first.
@@ -16,7 +16,7 @@ pub mod rules;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -91,6 +91,8 @@ pub(super) struct Overlay {
     /// What was asked for, by container id, as of the last merge. Bounded by the containers of the node.
     asked: HashMap<String, Workload>,
     standing: BTreeMap<String, Standing>,
+    /// Namespaces in which nothing is changed, by the last word, or by that of an earlier run.
+    frozen: Arc<BTreeSet<String>>,
     flight: Option<Flight>,
     resting: HashMap<String, Instant>,
     next: Instant,
@@ -102,6 +104,8 @@ pub(super) struct Overlay {
     remember_until: Instant,
     /// Until when what an earlier run left holds without a word.
     grace: Instant,
+    /// What an earlier run left holds in frozen namespaces alone: elsewhere it is too old.
+    is_grace_over: bool,
     /// What is on disk.
     saved: Option<Kept>,
     /// When it is compared with what is in force the next time, though nothing is known to have changed.
@@ -117,6 +121,7 @@ impl Overlay {
             rules,
             asked: HashMap::new(),
             standing: BTreeMap::new(),
+            frozen: Arc::default(),
             flight: None,
             resting: HashMap::new(),
             next: now,
@@ -124,20 +129,23 @@ impl Overlay {
             remembered: HashMap::new(),
             remember_until: now,
             grace: now,
+            is_grace_over: false,
             saved: None,
             keep_at: now,
             kept_word: 0,
         }
     }
 
-    /// Goes on with what an earlier run left in force. The panic switch that held it holds it still; otherwise it must not
-    /// be older than `overlay.oldest`, by the clock of the machine.
+    /// Goes on with what an earlier run left in force. The panic switch that held it holds it still, and so does its namespace; otherwise it must
+    /// not be older than `overlay.oldest`, by the clock of the machine.
     pub(super) fn resume(&mut self, kept: Kept, now: Instant, now_usec: u64) -> Option<(Switch, u64)> {
         let age = Duration::from_micros(now_usec.saturating_sub(kept.saved_usec));
         let left = self.rules.oldest.saturating_sub(age);
-        if kept.panic.is_none() && left.is_zero() {
+        self.is_grace_over = kept.panic.is_none() && left.is_zero();
+        if self.is_grace_over && kept.frozen.is_empty() {
             return None;
         }
+        self.frozen = Arc::new(kept.frozen.clone());
         self.grace = now + left;
         self.remember_until = now + self.rules.oldest;
         self.remembered = kept.containers.iter().map(|s| (s.id.clone(), s.clone())).collect();
@@ -161,6 +169,7 @@ impl Overlay {
     /// What is to be written to disk now; nothing where that is there already.
     pub(super) fn unsaved(&mut self, offer: Option<&Offer>, boot: &str, now_usec: u64) -> Option<Kept> {
         let panic = offer.and_then(|offer| offer.panic.clone());
+        let namespaces = &self.frozen;
         let of_run = self.standing.iter().map(|(id, standing)| kept::Standing {
             id: id.clone(),
             asked: standing.workload.requested,
@@ -175,14 +184,16 @@ impl Overlay {
             Some(saved) => {
                 let age = Duration::from_micros(now_usec.saturating_sub(saved.saved_usec));
                 let fresh = frozen || containers.is_empty() || age < self.rules.oldest / 4;
-                saved.panic == panic && saved.containers == containers && fresh
+                let switches = saved.panic == panic && saved.frozen == **namespaces;
+                switches && saved.containers == containers && fresh
             }
         };
         if same {
             return None;
         }
         let made_usec = offer.map_or(0, |offer| offer.made_usec);
-        let kept = Kept::new(boot, now_usec, panic, made_usec, containers);
+        let namespaces = BTreeSet::clone(namespaces);
+        let kept = Kept::new(boot, now_usec, panic, made_usec, containers).freezing(namespaces);
         self.saved = Some(kept.clone());
         Some(kept)
     }
@@ -195,7 +206,7 @@ impl Overlay {
     /// When something may have to be done without a new word.
     pub(super) fn due(&self, offer: Option<&Offer>) -> Option<Instant> {
         let flight = self.flight.as_ref().map(|flight| flight.since + self.rules.patience);
-        let some = !self.standing.is_empty();
+        let some = self.standing.values().any(|standing| !self.is_frozen(&standing.workload));
         if let Some(switch) = offer.and_then(|offer| offer.panic.as_ref()) {
             let next = (switch.revert && some).then_some(self.next);
             return flight.or(next);
@@ -208,6 +219,11 @@ impl Overlay {
     /// A word is too old when it says so itself, or when it arrived too long ago.
     fn until(&self, offer: &Offer) -> Instant {
         offer.until.min(offer.arrived + self.rules.oldest)
+    }
+
+    /// Whether nothing of a container's namespace is changed.
+    fn is_frozen(&self, workload: &Workload) -> bool {
+        self.frozen.contains(&workload.pod.namespace)
     }
 
     /// Containers whose requests are not those that were asked for.
@@ -235,8 +251,10 @@ impl Overlay {
                 continue;
             }
             self.asked.insert(workload.id.clone(), Workload::clone(workload));
+            let is_over = self.is_grace_over && !self.frozen.contains(&workload.pod.namespace);
             if let Some(kept::Standing { asked, resources, .. }) = self.remembered.remove(&workload.id)
                 && asked == workload.requested
+                && !is_over
             {
                 let standing = Standing { workload: Workload::clone(workload), resources };
                 self.standing.insert(workload.id.clone(), standing);
@@ -260,6 +278,16 @@ impl Overlay {
     /// next step when it is time.
     pub(super) fn turn(&mut self, offer: Option<&Offer>, node: &Node<'_>, now: Instant) -> Turn {
         let mut turn = Turn::default();
+        // What an earlier run knew of the switch is no word.
+        if let Some(offer) = offer.filter(|offer| offer.number > 0) {
+            self.frozen = Arc::clone(&offer.frozen);
+            self.is_grace_over = false;
+        }
+        // Also a step that is not proven yet stays as it is.
+        let is_frozen = |id: &str| self.asked.get(id).is_some_and(|workload| self.is_frozen(workload));
+        if self.flight.as_ref().is_some_and(|flight| is_frozen(&flight.id)) {
+            self.flight = None;
+        }
         if let Some(switch) = offer.and_then(|offer| offer.panic.as_ref()) {
             turn.refusals = Some(Vec::new());
             match switch.revert {
@@ -297,6 +325,7 @@ impl Overlay {
         let gone: Vec<String> = self
             .standing
             .iter()
+            .filter(|(_, standing)| !self.is_frozen(&standing.workload))
             .filter(|(_, standing)| whose(&place(&standing.workload)))
             .map(|(id, _)| id.clone())
             .collect();
@@ -383,6 +412,11 @@ impl Overlay {
         let mut refusals = Vec::new();
         for (id, workload) in &self.asked {
             let Some(advice) = offer.entries.get(&place(workload)) else { continue };
+            if self.is_frozen(workload) {
+                let why = format!("namespace {} is frozen", workload.pod.namespace);
+                refusals.push(refusal(workload, why));
+                continue;
+            }
             if self.resting.contains_key(id) {
                 refusals.push(refusal(workload, "a step was undone; it rests".to_owned()));
                 continue;

@@ -125,6 +125,7 @@ fn offer(rig: &Rig, advice: &[(&str, u64)]) -> Offer {
         arrived: rig.now,
         until: rig.now + Duration::from_secs(200),
         entries: Arc::new(advice.iter().map(entry).collect()),
+        frozen: Arc::default(),
     }
 }
 
@@ -154,6 +155,54 @@ fn panic_freezes_what_is_in_force_whatever_is_said_meanwhile() {
     let again = Offer { arrived: rig.now, until: rig.now + Duration::from_secs(200), ..said };
     rig.seconds(150, Some(&again));
     assert_eq!(rig.cpu("a"), 100, "and goes on from there");
+}
+
+#[test]
+fn a_frozen_namespace_keeps_what_is_in_force_while_others_go_on() {
+    let rig = || {
+        let mut rig = Rig::new(&["a", "b"]);
+        rig.workloads[1].pod.namespace = "shop".into();
+        rig
+    };
+    let (mut rig, mut other) = (rig(), rig());
+    rig.merge();
+    let place = |namespace: &str| (namespace.to_owned(), "b".to_owned(), "main".to_owned());
+    let offered = |rig: &Rig, advice: &[(&str, u64)], frozen: &[&str]| {
+        let mut said = offer(rig, advice);
+        let entries = Arc::make_mut(&mut said.entries);
+        let moved = entries.remove(&place("default"));
+        entries.extend(moved.map(|advice| (place("shop"), advice)));
+        Offer { frozen: Arc::new(frozen.iter().map(|name| (*name).to_owned()).collect()), ..said }
+    };
+    let said = offered(&rig, &[("b", 100)], &[]);
+    rig.seconds(2, Some(&said));
+    assert_eq!(rig.cpu("b"), 400, "a first step");
+    // Neither the proof of a step, nor silence, nor a policy that is gone changes anything there; elsewhere it goes on.
+    rig.stuck = Some(State::Denied);
+    let frozen = offered(&rig, &[("b", 100)], &["shop"]);
+    rig.seconds(3600, Some(&frozen));
+    assert_eq!(rig.cpu("b"), 400);
+    rig.stuck = None;
+    let both = offered(&rig, &[("a", 100), ("b", 100)], &["shop"]);
+    rig.seconds(150, Some(&both));
+    assert_eq!((rig.cpu("a"), rig.cpu("b")), (100, 400));
+    assert!(rig.refused.iter().any(|(pod, why)| pod == "shop/b" && why.contains("shop is frozen")));
+    let none = offered(&rig, &[("a", 100)], &["shop"]);
+    rig.seconds(5, Some(&none));
+    assert_eq!((rig.cpu("a"), rig.cpu("b")), (100, 400));
+    let back = panic(none, true);
+    rig.seconds(150, Some(&back));
+    assert_eq!((rig.cpu("a"), rig.cpu("b")), (500, 400));
+    assert_eq!(rig.overlay.due(Some(&back)), None, "nothing is left to be done");
+    // Nor a restart, however long it took.
+    let kept = rig.overlay.unsaved(Some(&Offer { panic: None, ..back }), "boot", 1).unwrap();
+    assert_eq!(other.overlay.resume(kept, other.now, 3_600_000_000), None);
+    other.merge();
+    other.seconds(100, None);
+    assert_eq!((other.cpu("a"), other.cpu("b")), (500, 400));
+    let let_go = offered(&other, &[], &[]);
+    other.seconds(2, Some(&let_go));
+    assert_eq!(other.cpu("b"), 500);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Owns how rows are put together of the series that a Prometheus-compatible engine answers with, and what is thought
 //! of points that should not be there.
 
+use evenkeel_model::narrow::f64_to_u64;
 use std::collections::BTreeMap;
 
 use evenkeel_rightsizing::histogram::Scheme;
@@ -134,5 +135,5 @@ fn row(table: Table, labels: &Labels, begin_ms: u64, part: &Part) -> Option<Row>
 /// A double that is a whole number from 0 to 2^53.
 fn whole(value: f64) -> Option<u64> {
     // The comparison is false for NaN; the cast is exact where it is true.
-    (value >= 0.0 && value <= LARGEST as f64 && value.fract() == 0.0).then_some(value as u64)
+    (value >= 0.0 && value <= LARGEST as f64 && value.fract() == 0.0).then_some(f64_to_u64(value))
 }

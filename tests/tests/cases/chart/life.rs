@@ -127,6 +127,7 @@ fn values_that_cannot_be_are_refused_by_name() -> Result<()> {
         (json!({ "recommender": { "storage": { "size": "1.5Gi" } } }), "size"),
         (json!({ "recommender": { "storage": { "size": "1Gi" } } }), "less than 2Gi"),
         (json!({ "recommender": { "storage": { "kind": "hostPath" } } }), "kind"),
+        (json!({ "recommender": { "updater": "dry-run", "evictions": "on" } }), "recommender.evictions"),
         (json!({ "networkPolicy": { "nodeCIDRs": ["10.0.0.1"] } }), "nodeCIDRs"),
         (json!({ "uninstall": { "timeout": "soon" } }), "timeout"),
     ];

@@ -34,7 +34,7 @@ pub(crate) fn variants() -> Vec<Value> {
             "serviceMonitor": { "enabled": true }, "uninstall": { "restore": false },
         }),
         json!({
-            "webhook": { "enabled": true, "mode": "apply", "replicas": 3, "events": true, "gates": true, "startupBoost": true, "ownCertificate": true },
+            "webhook": { "enabled": true, "mode": "apply", "replicas": 3, "events": true, "autoscalers": true, "gates": true, "startupBoost": true, "ownCertificate": true },
             "networkPolicy": { "nodeCIDRs": ["10.0.0.0/8"] },
         }),
         json!({ "webhook": { "policy": true } }),

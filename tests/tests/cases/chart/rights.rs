@@ -135,6 +135,10 @@ fn accounts_may_what_they_need_and_agents_nothing() -> Result<()> {
         assert_eq!(own.is_empty(), mode == "off", "{mode}");
         assert!(mode == "off" || own.contains(&"/configmaps get".to_owned()), "{own:?}");
     }
+    // Evictions that agents offer need nothing more.
+    let with = |evictions: &str| json!({ "recommender": { "updater": "on", "evictions": evictions } });
+    let told = helm.rendered(NAMESPACE, &[with("off"), with("on")])?;
+    assert_eq!(granted(&told[0])?, granted(&told[1])?);
     let asks = json!({ "agent": { "kubelet": { "enabled": true } } });
     let agents: Vec<_> = granted(&helm.rendered(NAMESPACE, &[asks])?.remove(0))?;
     let agents: Vec<_> = agents.iter().filter(|(who, ..)| who.starts_with("evenkeel-agent")).collect();

@@ -3,11 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_enforce::systemd::property::Property;
-use evenkeel_enforce::systemd::{NotSet, SetProperties};
-use tokio::runtime::{Builder, Handle, Runtime};
-
-use super::bus::{BusError, Manager};
+use super::{BusError, Manager};
+use crate::systemd::property::Property;
+use crate::systemd::{NotSet, SetProperties};
 
 /// A healthy manager answers in milliseconds. One that reads its files again may take longer; then the kernel is
 /// written directly.
@@ -17,8 +15,8 @@ const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 
 /// A connection that is made when it is first needed and again after it broke.
 #[derive(Default)]
-pub(super) struct Bus {
-    link: Option<(Runtime, Manager)>,
+struct Bus {
+    link: Option<Manager>,
     outage: Option<Outage>,
 }
 
@@ -30,16 +28,16 @@ struct Outage {
 }
 
 impl Bus {
-    fn link(&mut self) -> Result<&(Runtime, Manager), BusError> {
+    fn link(&mut self) -> Result<&mut Manager, BusError> {
         if let Some(outage) = &self.outage
             && Instant::now() < outage.until
         {
             return Err(outage.error.clone());
         }
         if self.link.is_none() {
-            self.link = Some(connect().inspect_err(|error| self.begin_outage(error))?);
+            self.link = Some(Manager::connect(PATIENCE).inspect_err(|error| self.begin_outage(error))?);
         }
-        self.link.as_ref().ok_or_else(|| BusError::Away("the connection was not kept".into()))
+        self.link.as_mut().ok_or_else(|| BusError::Away("the connection was not kept".into()))
     }
 
     /// Says so once, and remembers not to try again for a while.
@@ -59,10 +57,7 @@ impl Bus {
     }
 
     fn call(&mut self, unit: &str, properties: &[Property]) -> Result<(), BusError> {
-        let (runtime, manager) = self.link()?;
-        let done = runtime.block_on(async {
-            tokio::time::timeout(PATIENCE, manager.set(unit, properties)).await.unwrap_or(Err(BusError::Late))
-        });
+        let done = self.link()?.set(unit, properties);
         match &done {
             Err(error) if error.is_outage() => self.begin_outage(error),
             _ => self.end_outage(),
@@ -73,7 +68,7 @@ impl Bus {
 
 impl SetProperties for Bus {
     fn version(&mut self) -> Option<u32> {
-        self.link().ok()?.1.version
+        self.link().ok()?.version
     }
 
     fn set(&mut self, unit: &str, properties: &[Property]) -> Result<(), NotSet> {
@@ -87,12 +82,7 @@ impl SetProperties for Bus {
     }
 }
 
-fn connect() -> Result<(Runtime, Manager), BusError> {
-    if Handle::try_current().is_ok() {
-        return Err(BusError::Away("an asynchronous task must not block".into()));
-    }
-    let away = |error: std::io::Error| BusError::Away(error.to_string());
-    let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build().map_err(away)?;
-    let manager = runtime.block_on(Manager::connect(PATIENCE))?;
-    Ok((runtime, manager))
+/// A way to systemd for one writer.
+pub fn open() -> Box<dyn SetProperties + Send> {
+    Box::new(Bus::default())
 }

@@ -1,0 +1,112 @@
+//! The part that reads what people write: manifests that it is handed as their bytes, unit files, and what systemd tells of units.
+//!
+//! Owned here: its life, and taking orders. YAML and JSON of manifests end in this process, and messages of the system bus, which it has as
+//! nobody and not as root. It has neither a network nor a runtime's socket: whoever takes it over can say of manifests and units
+//! alone what is not so, and only within what the enforcing part believes of them. Not owned: what is read
+//! ([`crate::sources::manifests`], [`crate::sources::systemd`]).
+
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+
+use anyhow::Context as _;
+use evenkeel_border::coded::Coded as _;
+use evenkeel_border::found::Read;
+use evenkeel_border::link::{Bounds, Channel, Link};
+use evenkeel_border::order::{self, Manifest, Order};
+use evenkeel_enforce::shared::{SOURCE_UPDATES_CAP, UpdateSender, Waker};
+use evenkeel_host::cgroup::CgroupTree;
+use evenkeel_host::roots::Roots;
+use evenkeel_model::resource_type::ResourceTypes;
+
+use super::followed::crossing;
+use super::life::live;
+use super::runtime::{found_of, heard};
+use super::{Given, Part};
+use crate::config::scalar::Definitions;
+use crate::config::sections::systemd::{Enabled, Units};
+use crate::serve::answers::failure;
+use crate::sources::manifests::parse;
+use crate::sources::reach::Reach;
+use crate::sources::systemd;
+
+/// What this part takes of the enforcing one: a manifest, a connection, and a question whether it lives.
+const BOUNDS: Bounds =
+    Bounds { theirs: 16, ours: 4, message: 16 << 20, waiting: 24 << 20, packets: 0, descriptors: true };
+
+/// Where the kernel shows what is mounted.
+const PROC: &str = "/proc";
+
+/// Lives until the enforcing part ends.
+///
+/// # Errors
+/// When it has no border, or cannot be confined or begin.
+pub(crate) fn run(given: &Given) -> anyhow::Result<()> {
+    // Before it is confined, which keeps it from seeing what is mounted. Without the tree units are listed all the same.
+    let cgroup = given.readable.first();
+    let tree = cgroup.and_then(|cgroup| CgroupTree::open(&Roots::new(PROC, cgroup)).ok()).map(Arc::new);
+    live(Part::Reader, given, (BOUNDS, 1), move |link, channel| taken(link, channel, tree.clone()))
+}
+
+async fn taken(link: Link, channel: Channel, tree: Option<Arc<CgroupTree>>) {
+    let Ok(message) = channel.receive().await else { return };
+    let done = match Order::of(&message) {
+        Ok(Order::Alive) => super::network::alive(&channel).await,
+        Ok(Order::Manifest(manifest)) => match read(&manifest) {
+            Ok(read) => channel.send(&read.message()).await.map_err(Into::into),
+            Err(error) => Err(error),
+        },
+        Ok(Order::Units(units)) => followed(units, tree, link, &channel).await,
+        Ok(_) => Err(anyhow::anyhow!("this is for another part to do")),
+        Err(error) => Err(error.into()),
+    };
+    let failed = done.map_err(|error| failure(&tonic::Status::unavailable(format!("{error:#}"))));
+    channel.end(failed).await;
+}
+
+/// Follows units, and says what there is until the border ends.
+async fn followed(
+    units: order::Units,
+    tree: Option<Arc<CgroupTree>>,
+    link: Link,
+    channel: &Channel,
+) -> anyhow::Result<()> {
+    let order::Units { slices, is_named } = units;
+    let enabled = if is_named { Enabled::Yes } else { Enabled::Auto };
+    let waker = Waker::new().context("no descriptor for a bell")?;
+    let (sender, updates) = sync_channel(SOURCE_UPDATES_CAP);
+    let updates_of = UpdateSender { sender, waker };
+    let units = Units { enabled, slices };
+    tokio::spawn(crate::panics::restarted("systemd", move || {
+        systemd::run(units.clone(), (tree.clone(), Reach::There(link.clone())), updates_of.clone())
+    }));
+    let mut found = heard(updates)?;
+    loop {
+        tokio::select! {
+            update = found.recv() => {
+                let update = update.context("the source ended")?;
+                channel.send(&found_of(update).message()).await?;
+            }
+            // It is told nothing more but the end.
+            word = channel.receive() => return word.map(drop).map_err(Into::into),
+        }
+    }
+}
+
+fn read(manifest: &Manifest) -> anyhow::Result<Read> {
+    let types = resource_types(&manifest.types)?;
+    let (workloads, problems) = parse(&manifest.text.0, &manifest.place, &types);
+    Ok(Read { workloads, problems: problems.into_iter().map(crossing).collect() })
+}
+
+/// Resource types from their definitions, JSON.
+///
+/// # Errors
+/// When they are none.
+pub(super) fn resource_types(definitions: &str) -> anyhow::Result<ResourceTypes> {
+    let definitions: Definitions =
+        serde_json::from_str(definitions).context("definitions of resource types")?;
+    ResourceTypes::with(&definitions.0).map_err(|errors| {
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        anyhow::anyhow!("definitions of resource types: {}", texts.join("; "))
+    })
+}

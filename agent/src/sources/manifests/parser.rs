@@ -1,0 +1,122 @@
+//! Who reads a manifest: this process, or the reader where there is one.
+//!
+//! Owned here: reading a file's bytes, handing them over, and what becomes of a file over which the reader ends. Not owned: what is read
+//! ([`super::read`]), what is believed of it ([`super::judged`]).
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_border::coded::{Bytes, Coded as _};
+use evenkeel_border::found::Read;
+use evenkeel_border::order::{Manifest, Order};
+use evenkeel_enforce::shared::SourceProblem;
+use evenkeel_model::resource_type::ResourceTypes;
+use evenkeel_model::workload::Workload;
+
+use super::judged::judged;
+use super::read::parse;
+use crate::outward::Gate;
+
+/// A manifest larger than this is refused; the API server's own limit for an object is 1.5 MiB.
+const MAX_BYTES: u64 = 8 << 20;
+/// Between two looks at whether there is a reader.
+const AGAIN: Duration = Duration::from_millis(50);
+/// A reader that ended so often over one file is not given it again before the next listing.
+const MOST_ENDS: u32 = 2;
+
+/// Who reads manifests.
+#[derive(Clone)]
+pub(crate) enum Parser {
+    /// This process, by these resource types.
+    Here(Arc<ResourceTypes>),
+    /// The reader, by their definitions: JSON.
+    There(Gate, Arc<str>),
+}
+
+/// What one manifest says.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Parsed {
+    /// Containers, bound as they are written.
+    pub(super) workloads: Vec<Arc<Workload>>,
+    /// What could not be used.
+    pub(super) problems: Vec<SourceProblem>,
+    /// It is to be read again with the next listing, also if it has not changed.
+    pub(super) is_open: bool,
+}
+
+impl Parsed {
+    fn new((workloads, problems): (Vec<Workload>, Vec<SourceProblem>)) -> Self {
+        Self { workloads: workloads.into_iter().map(Arc::new).collect(), problems, is_open: false }
+    }
+
+    fn unused(place: &str, why: String, remedy: &str) -> Self {
+        let what = "read the manifest".to_owned();
+        let problem = SourceProblem { what, where_: place.to_owned(), why, remedy: remedy.to_owned() };
+        Self { problems: vec![problem], ..Self::default() }
+    }
+}
+
+impl Parser {
+    /// What a file says; with a reader it waits until there is one.
+    pub(super) async fn read(&self, path: &Path) -> Parsed {
+        let (place, file) = (path.display().to_string(), path.to_owned());
+        let unreadable = |place: &str, error: &io::Error| {
+            Parsed::unused(place, error.to_string(), "make it a readable text file of at most 8 MiB")
+        };
+        match self {
+            Self::Here(types) => {
+                let types = Arc::clone(types);
+                super::super::blocking(move || match read_bounded(&file) {
+                    Ok(bytes) => Parsed::new(parse(&bytes, &place, &types)),
+                    Err(error) => unreadable(&place, &error),
+                })
+                .await
+            }
+            Self::There(gate, types) => match super::super::blocking(move || read_bounded(&file)).await {
+                Ok(bytes) => there(gate, types, &place, bytes).await,
+                Err(error) => unreadable(&place, &error),
+            },
+        }
+    }
+}
+
+/// Has the reader read it.
+async fn there(gate: &Gate, types: &str, place: &str, bytes: Vec<u8>) -> Parsed {
+    let mut ends = 0;
+    loop {
+        while !gate.is_open() {
+            tokio::time::sleep(AGAIN).await;
+        }
+        let text = Bytes(bytes.clone());
+        let order = Order::Manifest(Manifest { place: place.to_owned(), types: types.to_owned(), text });
+        let answer = gate.answer(&order, None).await;
+        match answer.and_then(|message| Ok(Read::of(&message)?)) {
+            Ok(read) => return Parsed::new(judged(read, place, &bytes)),
+            Err(error) => {
+                ends += 1;
+                if ends == MOST_ENDS {
+                    let remedy = "find out what is odd about it, and report it: the process that reads manifests ends over it";
+                    let parsed = Parsed::unused(place, format!("{error:#}"), remedy);
+                    return Parsed { is_open: true, ..parsed };
+                }
+            }
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = File::open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let read = file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if read as u64 > MAX_BYTES {
+        return Err(io::Error::other("larger than 8 MiB"));
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,123 @@
+//! What kubelets say went wrong with pods: containers that were OOM-killed, and pods that they evicted. Agents say the same, and more, of what
+//! they see; this is there without them, too.
+
+use serde::Deserialize;
+
+use super::{NamedStatus, View};
+
+/// Failures that are told of a pod.
+const MOST: usize = 16;
+/// Longest message that is kept, bytes.
+const MOST_MESSAGE: usize = 512;
+
+/// What went wrong with a pod, by its kubelet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// `OOMKilled`, of a container, or `Evicted`, of the pod.
+    pub reason: &'static str,
+    /// The container; empty where it is about the pod.
+    pub container: Box<str>,
+    /// When, RFC 3339; empty where it is not said.
+    pub at: Box<str>,
+    /// In the kubelet's words.
+    pub message: Box<str>,
+}
+
+/// A pod, with what went wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failed {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub pod: String,
+    /// Its node.
+    pub node: String,
+    /// The controller at its top.
+    pub workload: Option<String>,
+    /// What.
+    pub failure: Failure,
+}
+
+/// What is read of a container's status.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Container {
+    name: Option<String>,
+    state: Option<State>,
+    last_state: Option<State>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct State {
+    terminated: Option<Terminated>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Terminated {
+    reason: Option<String>,
+    finished_at: Option<String>,
+}
+
+/// What is read of a condition.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Condition {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    last_transition_time: Option<String>,
+}
+
+fn boxed(text: Option<&str>) -> Box<str> {
+    let text = text.unwrap_or_default();
+    text[..text.floor_char_boundary(MOST_MESSAGE.min(text.len()))].into()
+}
+
+impl NamedStatus {
+    /// What went wrong.
+    pub(super) fn failures(&self) -> Box<[Failure]> {
+        let mut found = Vec::new();
+        if self.reason.as_deref() == Some("Evicted") {
+            let conditions = self.conditions.iter().flatten();
+            let target = conditions.into_iter().find(|one| one.kind.as_deref() == Some("DisruptionTarget"));
+            found.push(Failure {
+                reason: "Evicted",
+                container: Box::default(),
+                at: boxed(target.and_then(|one| one.last_transition_time.as_deref())),
+                message: boxed(self.message.as_deref()),
+            });
+        }
+        let containers = self.container_statuses.iter().chain(&self.init_container_statuses).flatten();
+        for container in containers {
+            let ended = [&container.state, &container.last_state];
+            let ended = ended.into_iter().flatten().filter_map(|state| state.terminated.as_ref());
+            for one in ended.filter(|one| one.reason.as_deref() == Some("OOMKilled")) {
+                let (container, at) = (boxed(container.name.as_deref()), boxed(one.finished_at.as_deref()));
+                found.push(Failure { reason: "OOMKilled", container, at, message: Box::default() });
+            }
+        }
+        found.truncate(MOST);
+        found.into()
+    }
+}
+
+impl View {
+    /// What kubelets say went wrong with the pods that there are, of one namespace or, where it is empty, of all; `most` at most.
+    #[must_use]
+    pub fn failures(&self, namespace: &str, most: usize) -> Vec<Failed> {
+        let inner = self.read();
+        let all = inner.pods.iter().filter(|(of, ..)| namespace.is_empty() || namespace == *of);
+        let each = all.flat_map(|(namespace, name, one)| {
+            let workload = (!one.failures.is_empty()).then(|| inner.top(namespace, one).found()).flatten();
+            one.failures.iter().map(move |failure| Failed {
+                namespace: namespace.to_owned(),
+                pod: name.to_owned(),
+                node: one.node.to_string(),
+                workload: workload.clone(),
+                failure: failure.clone(),
+            })
+        });
+        each.take(most).collect()
+    }
+}
