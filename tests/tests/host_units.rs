@@ -8,14 +8,16 @@ use anyhow::{Context, Result};
 use evenkeel_tests::{machine, places, require};
 
 /// Unit, and the most that `systemd-analyze security` may say of it, in tenths; lower is better, and a bare unit has 96.
-const UNITS: [(&str, &str); 10] = [
+const UNITS: [(&str, &str); 12] = [
     ("evenkeel-agent.service", "35"),
     ("evenkeel-agent.target", ""),
     ("evenkeel-agent-enforcing.service", "22"),
     ("evenkeel-agent-network.service", "12"),
     ("evenkeel-agent-runtime.service", "14"),
+    ("evenkeel-agent-reader.service", "14"),
     ("evenkeel-agent-border-network.socket", ""),
     ("evenkeel-agent-border-runtime.socket", ""),
+    ("evenkeel-agent-border-reader.socket", ""),
     ("evenkeel-agent-process-events.socket", ""),
     ("evenkeel-recommender.service", "35"),
     ("evenkeel-recommender.socket", ""),

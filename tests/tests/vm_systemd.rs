@@ -48,14 +48,16 @@ const LONG: &[Case] = cases![
     restoring_leaves_units_as_they_were,
 ];
 
-const UNITS: [&str; 8] = [
+const UNITS: [&str; 10] = [
     "evenkeel-agent.service",
     "evenkeel-agent.target",
     "evenkeel-agent-enforcing.service",
     "evenkeel-agent-network.service",
     "evenkeel-agent-runtime.service",
+    "evenkeel-agent-reader.service",
     "evenkeel-agent-border-network.socket",
     "evenkeel-agent-border-runtime.socket",
+    "evenkeel-agent-border-reader.socket",
     "evenkeel-agent-process-events.socket",
 ];
 

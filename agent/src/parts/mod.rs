@@ -48,7 +48,7 @@ pub(crate) enum Part {
     Runtime,
     /// Reads manifests, unit files and what systemd tells of units.
     Reader,
-    /// Connects to the system bus as nobody, hands the connection over and ends.
+    /// Connects to the system bus, and hands the connections over.
     Connector,
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn run(
         (Part::Starter, None) => starter::run(given, logging),
         (Part::Network, None) => network::run(given),
         (Part::Runtime, None) => runtime::run(given),
-        (Part::Reader, None) => reader::run(given),
+        (Part::Reader, None) => reader::run(given, logging),
         (Part::Connector, None) => connector::run(given),
         (Part::Enforcing, None) => {
             anyhow::bail!("the enforcing part is the agent itself: run it without a subcommand")

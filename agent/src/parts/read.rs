@@ -2,7 +2,7 @@
 //!
 //! Owned here: its work, connecting it to the system bus, and taking in what it lists. Not owned: what of that is believed ([`super::units`]).
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,15 +17,13 @@ use evenkeel_border::socket;
 use evenkeel_enforce::shared::{SourceUpdate, UpdateSender, lock};
 use evenkeel_enforce::systemd::bus::SOCKET;
 use evenkeel_model::workload::{SourceKind, Workload};
-use nix::sys::socket::{setsockopt, sockopt::ReceiveTimeout};
-use nix::sys::time::{TimeVal, TimeValLike as _};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::followed::{MOST, problem};
 use super::keeper::{Duty, ending};
 use super::starter::Starter;
-use super::{Part, units};
+use super::{Part, connector, units};
 use crate::outward::Gate;
 use crate::sources::shared;
 use crate::sources::systemd::ADDRESS;
@@ -33,8 +31,6 @@ use crate::sources::systemd::ADDRESS;
 /// What the enforcing part takes of the reader, and keeps: what one manifest says, and all units.
 const BOUNDS: Bounds =
     Bounds { theirs: 4, ours: 4, message: 16 << 20, waiting: 24 << 20, packets: 4_000, descriptors: false };
-/// Time for a process to begin, connect to the bus and end.
-const CONNECTING: Duration = Duration::from_secs(5);
 /// Connections to the bus are made so often at most.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -99,17 +95,9 @@ async fn connected(channel: &Channel, starter: Option<&Starter>) -> anyhow::Resu
     let (ours, theirs) = socket::pair().context("no socket to the one that connects")?;
     starter.order(Part::Connector, &theirs).context("the process that starts the others has ended")?;
     drop(theirs);
-    let stream = tokio::task::spawn_blocking(move || handed(&ours)).await??;
+    let stream = tokio::task::spawn_blocking(move || connector::connected(&ours)).await??;
     channel.send_with(&[], Some(stream.as_fd())).await?;
     Ok(())
-}
-
-/// The connection that comes.
-fn handed(from: &OwnedFd) -> anyhow::Result<OwnedFd> {
-    let within = TimeVal::milliseconds(i64::try_from(CONNECTING.as_millis()).unwrap_or(i64::MAX));
-    setsockopt(from, ReceiveTimeout, &within).context("no socket to the one that connects")?;
-    let received = socket::receive(from, &mut [0; 16]).context("nobody connects to the system bus")?;
-    received.descriptor.with_context(|| format!("{SOCKET} is not connected to; see the log"))
 }
 
 /// Takes what it lists until the border ends, or it lists what it was not asked for.

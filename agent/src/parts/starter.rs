@@ -24,9 +24,9 @@ use super::{Given, Part, confine, connector};
 const MOST_BYTES: usize = 512;
 
 /// The program's own file, also where its path is not there any more or not everybody's to walk.
-const PROGRAM: &str = "/proc/self/exe";
+pub(super) const PROGRAM: &str = "/proc/self/exe";
 /// What it is called in lists of processes.
-const NAME: &str = "evenkeel-agent";
+pub(super) const NAME: &str = "evenkeel-agent";
 
 /// The enforcing part's end.
 pub(crate) struct Starter {

@@ -14,7 +14,6 @@ use zbus::message::Type;
 use zbus::zvariant::{OwnedObjectPath, OwnedValue};
 use zbus::{Connection, MatchRule, Message, MessageStream};
 
-use crate::parts::connector::NOBODY;
 use crate::sources::reach::Reach;
 
 const DESTINATION: &str = "org.freedesktop.systemd1";
@@ -80,7 +79,7 @@ impl Manager {
             let stream = reach.connect(Path::new(SOCKET)).await;
             let stream = stream.map_err(|error| BusError::Away(error.to_string()))?;
             // Who connected it.
-            Builder::unix_stream(stream).user_id(NOBODY)
+            Builder::unix_stream(stream).user_id(reach.user())
         };
         let connecting = builder.method_timeout(patience).build();
         let connection =

@@ -28,8 +28,8 @@ use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket as new_socket,
 };
 
-/// Users of the network's part and of the runtime's.
-const USERS: [(&str, u32); 2] = [("network", 65_530), ("runtime", 65_531)];
+/// Users of the network's part, of the runtime's, and of the reader.
+const USERS: [(&str, u32); 3] = [("network", 65_530), ("runtime", 65_531), ("reader", 65_532)];
 /// Where the agent finds the sockets of its parts (sd_listen_fds(3); the variable is the listenfd crate's).
 const FIRST: i32 = 200;
 /// What a hostile other is to do, on which socket, against which cgroup.
@@ -77,7 +77,7 @@ impl Place {
             passed.push(number);
         }
         let agent =
-            site.agent.start_with(&[("LISTEN_FDS", "2"), ("LISTEN_FDS_FIRST_FD", &FIRST.to_string())]);
+            site.agent.start_with(&[("LISTEN_FDS", "3"), ("LISTEN_FDS_FIRST_FD", &FIRST.to_string())]);
         passed.into_iter().try_for_each(nix::unistd::close)?;
         Ok(Self { site, agent: agent?, others: Vec::new() })
     }
@@ -154,6 +154,7 @@ fn part<'a>(status: &'a GetStatusResponse, name: &str) -> Option<&'a PartStatus>
 fn hostile_parts_stop_no_enforcement_and_have_nothing_written_that_is_no_container() -> Result<()> {
     require!(machine::is_root(), "an agent needs root");
     let mut place = Place::new()?;
+    place.honest("reader")?;
     let enforcing = place.agent.daemon().pid()?;
     // Somebody's process, in a cgroup that is no container.
     let (bystanders, bystander) = place.site.sleeper("bystander")?;

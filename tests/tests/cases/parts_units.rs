@@ -23,6 +23,7 @@ const TARGET: &str = "evenkeel-agent.target";
 const ENFORCING: &str = "evenkeel-agent-enforcing.service";
 const NETWORK: &str = "evenkeel-agent-network.service";
 const RUNTIME: &str = "evenkeel-agent-runtime.service";
+const READER: &str = "evenkeel-agent-reader.service";
 /// A service that is governed.
 const DB: &str = "db.service";
 /// Where the recommender of these cases is.
@@ -32,7 +33,7 @@ const CONFIG: &str = "converge.audit_period = \"1h\"\nsample.interval = \"200ms\
                       node.name = \"node-a\"\nsources.systemd.enabled = true\n\
                       stream.recommender = \"unix:///run/recommender-of-tests/recommender.sock\"\n";
 /// Unit, and the most that `systemd-analyze security` may say of it, in tenths.
-const EXPOSURE: [(&str, &str); 3] = [(NETWORK, "12"), (RUNTIME, "14"), (ENFORCING, "22")];
+const EXPOSURE: [(&str, &str); 4] = [(NETWORK, "12"), (RUNTIME, "14"), (READER, "14"), (ENFORCING, "22")];
 
 fn log() -> String {
     let log = Command::new("journalctl").args(["--no-pager", "-n", "60", "-u", "evenkeel-agent*"]).output();
@@ -54,7 +55,7 @@ fn part<'a>(status: &'a GetStatusResponse, name: &str) -> Option<&'a PartStatus>
 }
 
 fn await_parts() -> Result<GetStatusResponse> {
-    let all = ["enforcing", "network", "runtime"];
+    let all = ["enforcing", "network", "runtime", "reader"];
     await_status("all parts", |status| all.iter().all(|name| part(status, name).is_some_and(|p| p.seccomp)))
 }
 
@@ -106,7 +107,7 @@ pub(crate) fn each_part_is_a_unit_with_its_own_user_and_rights() -> Result<()> {
     assert_eq!(status.parts_mode, "three-processes");
     assert!(status.wake.as_ref().is_some_and(|wake| wake.process_events), "{:#?}\n{}", status.wake, log());
     // Nobody starts anybody but systemd.
-    for unit in [ENFORCING, NETWORK, RUNTIME] {
+    for unit in [ENFORCING, NETWORK, RUNTIME, READER] {
         let (pid, name) =
             (main_pid(unit)?, unit.trim_start_matches("evenkeel-agent-").trim_end_matches(".service"));
         let told = part(&status, name).context("no such part")?;
@@ -131,7 +132,7 @@ pub(crate) fn each_part_is_a_unit_with_its_own_user_and_rights() -> Result<()> {
         assert_eq!(is_hosts, unit == NETWORK, "{unit}");
     }
     let uids: BTreeSet<u32> = status.parts.iter().map(|part| part.uid).collect();
-    assert_eq!(uids.len(), 3, "{:?}", status.parts);
+    assert_eq!(uids.len(), 4, "{:?}", status.parts);
     for (unit, most) in EXPOSURE {
         let mut analyze = Command::new("systemd-analyze");
         analyze.args(["security", "--no-pager", &format!("--threshold={most}"), unit]);
@@ -200,11 +201,12 @@ pub(crate) fn in_its_unit_each_part_may_what_it_needs_and_nothing_else() -> Resu
     ] {
         victims.extend([flag.to_owned(), value.to_owned()]);
     }
-    let answers = ["enforcing", "network", "runtime"].map(|name| probed(name, &victims));
-    let [enforcing, network, runtimes] = answers;
-    let answers = [enforcing?, network?, runtimes?];
+    let answers = ["enforcing", "network", "runtime", "reader"].map(|name| probed(name, &victims));
+    let [enforcing, network, runtimes, reader] = answers;
+    let answers = [enforcing?, network?, runtimes?, reader?];
     let (connect, write) = (format!("connect:{runtime}"), format!("write:{knob}"));
     let (open, secret) = (format!("read:{open}"), format!("read:{secret}"));
+    // What is tried, and what the enforcing part, the network's, and the runtime's and the reader get.
     let table = [
         ("socket:inet", "EPERM", "ok", "EPERM"),
         ("socket:inet6", "EPERM", "ok", "EPERM"),
@@ -232,8 +234,8 @@ pub(crate) fn in_its_unit_each_part_may_what_it_needs_and_nothing_else() -> Resu
     let mut wrong = Vec::new();
     for (what, first, second, third) in table {
         let got = answers.each_ref().map(|answers| answers.get(what).cloned().unwrap_or_default());
-        if got != [first, second, third] {
-            wrong.push(format!("{what}: {got:?}, not {:?}", [first, second, third]));
+        if got != [first, second, third, third] {
+            wrong.push(format!("{what}: {got:?}, not {:?}", [first, second, third, third]));
         }
     }
     ensure!(wrong.is_empty(), "{wrong:#?}");
@@ -307,7 +309,7 @@ pub(crate) fn nothing_that_was_seen_is_lost_while_enforcement_restarts() -> Resu
 /// Each of the parts without rights may be restarted by itself; with the enforcing part all stop, and with the target all come.
 pub(crate) fn parts_restart_alone_and_stop_with_the_enforcing_one() -> Result<()> {
     let enforcing = main_pid(ENFORCING)?;
-    for unit in [NETWORK, RUNTIME] {
+    for unit in [NETWORK, RUNTIME, READER] {
         let before = main_pid(unit)?;
         systemctl(&["restart", unit]).with_context(log)?;
         await_another(unit, before)?;
@@ -319,6 +321,7 @@ pub(crate) fn parts_restart_alone_and_stop_with_the_enforcing_one() -> Result<()
         ENFORCING,
         NETWORK,
         RUNTIME,
+        READER,
         "evenkeel-agent-border-network.socket",
         "evenkeel-agent-process-events.socket",
     ] {
@@ -347,7 +350,7 @@ pub(crate) fn one_process_and_units_take_each_others_place() -> Result<()> {
     systemctl(&["start", "evenkeel-agent.service"]).with_context(log)?;
     let status = await_status("one process", |status| status.parts_mode == "one-process")?;
     assert_eq!(status.parts.len(), 1);
-    for unit in [ENFORCING, NETWORK, RUNTIME] {
+    for unit in [ENFORCING, NETWORK, RUNTIME, READER] {
         assert_eq!(property(unit, "ActiveState")?, "inactive", "{unit}");
     }
     systemctl(&["start", TARGET])?;

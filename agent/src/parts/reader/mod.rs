@@ -17,10 +17,13 @@ use evenkeel_enforce::shared::{SOURCE_UPDATES_CAP, UpdateSender, Waker};
 use evenkeel_host::cgroup::CgroupTree;
 use evenkeel_host::roots::Roots;
 use evenkeel_model::resource_type::ResourceTypes;
+use tokio::sync::oneshot;
 
+use super::connector::Helper;
 use super::followed::crossing;
 use super::life::live;
 use super::runtime::{found_of, heard};
+use super::starter::Logging;
 use super::{Given, Part};
 use crate::config::scalar::Definitions;
 use crate::config::sections::systemd::{Enabled, Units};
@@ -40,14 +43,21 @@ const PROC: &str = "/proc";
 ///
 /// # Errors
 /// When it has no border, or cannot be confined or begin.
-pub(crate) fn run(given: &Given) -> anyhow::Result<()> {
+pub(crate) fn run(given: &Given, logging: &Logging) -> anyhow::Result<()> {
     // Before it is confined, which keeps it from seeing what is mounted. Without the tree units are listed all the same.
     let cgroup = given.readable.first();
     let tree = cgroup.and_then(|cgroup| CgroupTree::open(&Roots::new(PROC, cgroup)).ok()).map(Arc::new);
-    live(Part::Reader, given, (BOUNDS, 1), move |link, channel| taken(link, channel, tree.clone()))
+    // What has no starter starts by itself what connects it to the bus, while it may.
+    let helper = given.border.is_some().then(|| Helper::start(given, logging)).transpose()?.map(Arc::new);
+    live(Part::Reader, given, (BOUNDS, 1), move |link, channel| {
+        taken((link, helper.clone()), channel, tree.clone())
+    })
 }
 
-async fn taken(link: Link, channel: Channel, tree: Option<Arc<CgroupTree>>) {
+/// The border, and what connects to the bus where the enforcing part has nobody for it.
+type Ways = (Link, Option<Arc<Helper>>);
+
+async fn taken(ways: Ways, channel: Channel, tree: Option<Arc<CgroupTree>>) {
     let Ok(message) = channel.receive().await else { return };
     let done = match Order::of(&message) {
         Ok(Order::Alive) => super::network::alive(&channel).await,
@@ -55,7 +65,7 @@ async fn taken(link: Link, channel: Channel, tree: Option<Arc<CgroupTree>>) {
             Ok(read) => channel.send(&read.message()).await.map_err(Into::into),
             Err(error) => Err(error),
         },
-        Ok(Order::Units(units)) => followed(units, tree, link, &channel).await,
+        Ok(Order::Units(units)) => followed(units, tree, ways, &channel).await,
         Ok(_) => Err(anyhow::anyhow!("this is for another part to do")),
         Err(error) => Err(error.into()),
     };
@@ -67,7 +77,7 @@ async fn taken(link: Link, channel: Channel, tree: Option<Arc<CgroupTree>>) {
 async fn followed(
     units: order::Units,
     tree: Option<Arc<CgroupTree>>,
-    link: Link,
+    (link, helper): Ways,
     channel: &Channel,
 ) -> anyhow::Result<()> {
     let order::Units { slices, is_named } = units;
@@ -76,8 +86,10 @@ async fn followed(
     let (sender, updates) = sync_channel(SOURCE_UPDATES_CAP);
     let updates_of = UpdateSender { sender, waker };
     let units = Units { enabled, slices };
+    let mut gone = helper.as_ref().map(|helper| helper.gone()).transpose()?;
+    let reach = helper.map_or(Reach::There(link), Reach::Helped);
     tokio::spawn(crate::panics::restarted("systemd", move || {
-        systemd::run(units.clone(), (tree.clone(), Reach::There(link.clone())), updates_of.clone())
+        systemd::run(units.clone(), (tree.clone(), reach.clone()), updates_of.clone())
     }));
     let mut found = heard(updates)?;
     loop {
@@ -86,9 +98,19 @@ async fn followed(
                 let update = update.context("the source ended")?;
                 channel.send(&found_of(update).message()).await?;
             }
+            () = ended(&mut gone) => anyhow::bail!("the process that connects to the system bus has ended"),
             // It is told nothing more but the end.
             word = channel.receive() => return word.map(drop).map_err(Into::into),
         }
+    }
+}
+
+/// Waits for an end that may never come.
+async fn ended(gone: &mut Option<oneshot::Receiver<()>>) {
+    match gone {
+        // Nothing is sent: it comes when the sender is gone.
+        Some(gone) => drop(gone.await),
+        None => std::future::pending().await,
     }
 }
 

@@ -19,7 +19,7 @@ const AGENT: &str = "evenkeel-agent";
 /// The Debian packages.
 const PACKAGES: [&str; 3] = ["evenkeel-agent", "evenkeel-recommender", "evenkeel"];
 /// What is left where no package brought it.
-const PLACES: [&str; 16] = [
+const PLACES: [&str; 18] = [
     "/usr/bin/evenkeel-agent",
     "/usr/bin/evenkeel-recommender",
     "/etc/systemd/system/evenkeel-agent.service",
@@ -27,8 +27,10 @@ const PLACES: [&str; 16] = [
     "/etc/systemd/system/evenkeel-agent-enforcing.service",
     "/etc/systemd/system/evenkeel-agent-network.service",
     "/etc/systemd/system/evenkeel-agent-runtime.service",
+    "/etc/systemd/system/evenkeel-agent-reader.service",
     "/etc/systemd/system/evenkeel-agent-border-network.socket",
     "/etc/systemd/system/evenkeel-agent-border-runtime.socket",
+    "/etc/systemd/system/evenkeel-agent-border-reader.socket",
     "/etc/systemd/system/evenkeel-agent-process-events.socket",
     "/etc/systemd/system/evenkeel-recommender.service",
     "/etc/systemd/system/evenkeel-recommender.socket",
