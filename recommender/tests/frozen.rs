@@ -79,7 +79,9 @@ async fn patch(running: &Running, namespace: &str) -> Value {
         json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request });
     // The switch itself is off, whatever namespaces say.
     assert_eq!(webhook.advisor().is_panic(Duration::from_secs(60)).await, Some(false));
-    webhook.review(review.to_string().as_bytes()).await.unwrap()["response"]["patch"].take()
+    let answer = webhook.review(review.to_string().as_bytes()).await.unwrap();
+    let mut answer: Value = serde_json::from_str(&answer).unwrap();
+    answer["response"]["patch"].take()
 }
 
 /// Which namespaces a node is told to be frozen, next.

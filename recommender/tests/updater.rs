@@ -10,7 +10,7 @@ use common::pods::{
     PODS, adjusted, at_stage, cluster, cpu, panic, passes, pod, policy, policy_of, refused, resizes, stage,
     started, updates, webhook,
 };
-use common::{Agent, Running, http, until};
+use common::{Agent, Link, Running, http, until};
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::recommender_service_client::RecommenderServiceClient;
 use evenkeel_recommender::config::{Config, Span, UpdaterMode};

@@ -83,6 +83,7 @@ mod tests {
                 passes: 7,
                 steps: vec![step; conflicts],
                 left_alone: reasons.iter().map(left).collect(),
+                ..ListUpdatesResponse::default()
             })
         };
         for mode in ["", "off"] {

@@ -106,8 +106,13 @@ mod tests {
         };
         let left = PodLeftAlone { reason: "NoRoom".into(), ..PodLeftAlone::default() };
         let step = PodUpdate { outcome: "done".into(), ..PodUpdate::default() };
-        let updates =
-            ListUpdatesResponse { mode: "on".into(), passes: 3, steps: vec![step], left_alone: vec![left] };
+        let updates = ListUpdatesResponse {
+            mode: "on".into(),
+            passes: 3,
+            steps: vec![step],
+            left_alone: vec![left],
+            ..Default::default()
+        };
         let leading = Leading { leads: true, ..Leading::default() };
         let told = Recommender::of(nodes(Some(leading)), &updates).text();
         assert_eq!(

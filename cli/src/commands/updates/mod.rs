@@ -192,7 +192,6 @@ pub(crate) async fn run(args: &UpdatesArgs, address: &Address, output: &Output) 
     Ok(Answer::Yes)
 }
 
-/// Steps, then what is left alone, then what went wrong.
 /// How many pods and workloads are left alone, by reason.
 pub(crate) fn reasons(told: &v1::ListUpdatesResponse) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
@@ -200,6 +199,7 @@ pub(crate) fn reasons(told: &v1::ListUpdatesResponse) -> BTreeMap<String, u64> {
     counts
 }
 
+/// Steps, then what is left alone, then what went wrong.
 pub(crate) fn table(updates: &Updates) -> Table {
     let mut table = Table::new(&["TIME", "POD", "WHAT", "REASON", "WHY"]);
     for step in &updates.steps {
