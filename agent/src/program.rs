@@ -100,7 +100,11 @@ fn dispatch(args: &Args) -> Result<bool, Failure> {
         }
         Some(Command::Man(asked)) => write(&manual(&asked)?)?,
         Some(Command::Completion(asked)) => write(&evenkeel_manual::completion(Args::command(), &asked))?,
-        Some(Command::Guardian) => guardian::run(&config::from_environment_alone()?.enforce)?,
+        Some(Command::Guardian) => {
+            let config = config::from_environment_alone()?;
+            crate::allocator::forget_start();
+            guardian::run(&config.enforce)?;
+        }
         Some(Command::Part { part, given, probe, victims }) => {
             parts::run(part, &given, &args.logging(), probe.then_some(&victims))?;
         }
