@@ -180,10 +180,13 @@ pub(crate) async fn serve_all(
     let _ = tokio::time::timeout(DRAIN_CALLS, kept).await;
 }
 
+/// What the reader is asked by, and the units it lists, where it does, with where what it finds goes.
+type Readings = (Gate, Option<(Units, UpdateSender)>);
+
 /// Keeps all parts running; ends with the process that starts them.
 async fn keep(
     begins: Begins,
-    (served, followed, reading): (Served, Followed, Option<(Gate, Option<(Units, UpdateSender)>)>),
+    (served, followed, reading): (Served, Followed, Option<Readings>),
     agent: Arc<serve::Agent>,
     stopped: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {

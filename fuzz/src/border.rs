@@ -67,7 +67,7 @@ pub(crate) fn some() -> Vec<Vec<u8>> {
         after(5, Changed { file: File::ClientCa(1), now: Bytes(vec![7; 20]) }.message()),
         after(6, Kubelets::Refused((403, "no".into())).message()),
         after(6, Kubelets::Listed(PodList { refused: vec!["a".into()], ..PodList::default() }).message()),
-        after(7, Read { problems: vec![problem.clone()], ..Read::default() }.message()),
+        after(7, Read { problems: vec![problem], ..Read::default() }.message()),
         after(8, found.message()),
         after(9, Packet { channel: 3, kind: Kind::Last, body: b"message" }.bytes()),
     ]

@@ -1,5 +1,7 @@
 //! Suite `hostile`: attacks on the recommender, in one program.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
+
 mod common;
 
 mod hostile;

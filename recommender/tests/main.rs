@@ -1,5 +1,7 @@
 //! Integration tests of `evenkeel-recommender`: one program, so that one is linked.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
+
 mod common;
 
 mod allocated;

@@ -72,7 +72,7 @@ async fn what_cannot_be_is_left_alone_for_as_long_as_it_cannot_and_told() {
             |api| {
                 for name in ["w0-x", "w0-y"] {
                     changed(api, name, |pod| {
-                        pod["metadata"]["creationTimestamp"] = "2100-01-01T00:00:00Z".into()
+                        pod["metadata"]["creationTimestamp"] = "2100-01-01T00:00:00Z".into();
                     });
                 }
             },

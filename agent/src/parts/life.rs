@@ -38,7 +38,7 @@ where
             Link::start(border, Side::Second, bounds).context("the border cannot be used")?;
         tokio::spawn(async {
             if let Some(manager) = manager {
-                manager.told().await
+                manager.told().await;
             }
         });
         while let Some(channel) = orders.recv().await {

@@ -40,7 +40,7 @@ fn read(starts: &Starts) -> Option<Learned> {
     let total = starts.heights.total();
     let used = starts.heights.quantile(PART).filter(|_| total >= LEAST_MS)?;
     let is_starved = starts.starved_ms as f64 > STARVED * total as f64;
-    let wanted = if is_starved { (used as f64 * WANTED) as u64 } else { used };
+    let wanted = if is_starved { evenkeel_model::narrow::f64_to_u64(used as f64 * WANTED) } else { used };
     let cpu_milli = wanted.div_ceil(1_000).max(1).next_multiple_of(STEP_MILLI);
     Some(Learned { cpu_milli, seconds: total / 1_000 })
 }

@@ -31,7 +31,7 @@ pub(super) fn wishes(context: &Context, cluster: &str, is_revert: bool, offers: 
     let mut wishes = Wishes::new();
     for r in kept.all().filter(|r| r.cluster == cluster) {
         let is_meant = is_revert || is_meant(r, &config.acting);
-        if !is_meant && !(r.mode == "auto" && offers.is_about(&r.namespace, &r.workload)) {
+        if !(is_meant || r.mode == "auto" && offers.is_about(&r.namespace, &r.workload)) {
             continue;
         }
         if config.kubernetes.updater.exclude_namespaces.contains(&r.namespace) {
