@@ -337,6 +337,37 @@ pub(crate) fn parts_restart_alone_and_stop_with_the_enforcing_one() -> Result<()
     await_parts().map(|_| ())
 }
 
+/// The reader lists again over a new connection when the bus comes back, and is started again when what connects for it ended.
+pub(crate) fn the_reader_connects_to_the_bus_again() -> Result<()> {
+    let listed = |what: &str, is_well: bool| {
+        await_status(what, |status| {
+            status.sources.iter().any(|source| source.name == "systemd" && source.healthy == is_well)
+        })
+    };
+    listed("units to be listed", true)?;
+    let reader = main_pid(READER)?;
+    // The service goes with its socket, but may leave its process behind.
+    let bus = main_pid("dbus.service")?;
+    systemctl(&["stop", "dbus.socket"])?;
+    // An error says that it has ended after all.
+    let _ = kill(bus, Signal::SIGKILL);
+    listed("the bus to be missed", false)?;
+    systemctl(&["start", "dbus.socket"])?;
+    listed("units to be listed again", true)?;
+    assert_eq!(main_pid(READER)?, reader);
+    let processes = fs::read_to_string(directory(READER)?.join("cgroup.procs"))?;
+    let mut others = processes.lines().filter(|pid| **pid != reader.to_string());
+    let (connector, more) = (others.next().context("nothing connects")?, others.next());
+    assert!(more.is_none(), "{processes}");
+    let connector = Pid::from_raw(connector.parse()?);
+    assert_eq!(field(connector, "Seccomp")?, "2");
+    assert_eq!(field(connector, "Uid")?, field(reader, "Uid")?);
+    kill(connector, Signal::SIGKILL)?;
+    await_another(READER, reader)?;
+    await_parts()?;
+    listed("units to be listed by another reader", true).map(|_| ())
+}
+
 /// systemd ends a part that hangs, and another one takes its place.
 pub(crate) fn a_part_that_hangs_is_ended_by_its_watchdog() -> Result<()> {
     let network = main_pid(NETWORK)?;
