@@ -71,6 +71,7 @@ const PARTS: &[Case] = cases![
     parts_restart_alone_and_stop_with_the_enforcing_one,
     the_reader_connects_to_the_bus_again,
     one_process_and_units_take_each_others_place,
+    a_reader_that_a_starter_started_lists_units,
 ];
 
 const PARTS_LONG: &[Case] = cases![
@@ -83,6 +84,7 @@ const PARTS_LONG: &[Case] = cases![
     the_reader_connects_to_the_bus_again,
     a_part_that_hangs_is_ended_by_its_watchdog,
     one_process_and_units_take_each_others_place,
+    a_reader_that_a_starter_started_lists_units,
 ];
 
 #[test]

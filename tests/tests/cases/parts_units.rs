@@ -392,3 +392,26 @@ pub(crate) fn one_process_and_units_take_each_others_place() -> Result<()> {
         property(ENFORCING, "ActiveState").is_ok_and(|state| state == "inactive")
     })
 }
+
+/// Where a starter starts the reader, in place of systemd, it lists units as well: over a connection of nobody's, made for it once more after it
+/// was killed.
+pub(crate) fn a_reader_that_a_starter_started_lists_units() -> Result<()> {
+    let unit = "evenkeel-agent-by-hand.service";
+    let program = "ExecStart=/usr/bin/evenkeel-agent --default-mode enforce";
+    let mode = "Environment=EVENKEEL_AGENT_PARTS__MODE=three-processes";
+    unit_file(unit, &format!("[Service]\nType=notify\n{program}\n{mode}\n"))?;
+    systemctl(&["daemon-reload"])?;
+    systemctl(&["start", unit]).with_context(log)?;
+    let status = await_status("a reader and the service", |status| {
+        part(status, "reader").is_some()
+            && status.containers.iter().any(|container| container.cgroup.ends_with(DB))
+    })?;
+    let reader = part(&status, "reader").context("it was there")?;
+    assert_eq!(reader.uid, 65_532);
+    kill(Pid::from_raw(reader.pid.try_into()?), Signal::SIGKILL)?;
+    systemctl(&["stop", DB])?;
+    await_status("the service to be gone", |status| {
+        status.containers.iter().all(|container| !container.cgroup.ends_with(DB))
+    })?;
+    systemctl(&["stop", unit]).map(|_| ())
+}
