@@ -69,7 +69,9 @@ const PARTS: &[Case] = cases![
     enforcement_has_no_gap_while_the_network_part_is_killed,
     nothing_that_was_seen_is_lost_while_enforcement_restarts,
     parts_restart_alone_and_stop_with_the_enforcing_one,
+    the_reader_connects_to_the_bus_again,
     one_process_and_units_take_each_others_place,
+    a_reader_that_a_starter_started_lists_units,
 ];
 
 const PARTS_LONG: &[Case] = cases![
@@ -79,8 +81,10 @@ const PARTS_LONG: &[Case] = cases![
     enforcement_has_no_gap_while_the_network_part_is_killed,
     nothing_that_was_seen_is_lost_while_enforcement_restarts,
     parts_restart_alone_and_stop_with_the_enforcing_one,
+    the_reader_connects_to_the_bus_again,
     a_part_that_hangs_is_ended_by_its_watchdog,
     one_process_and_units_take_each_others_place,
+    a_reader_that_a_starter_started_lists_units,
 ];
 
 #[test]

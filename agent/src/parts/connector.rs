@@ -1,9 +1,9 @@
 //! A process that connects to the system bus and hands the connections over.
 //!
 //! The bus knows who calls by the user that connected. The reader may make no socket, and one that root connected would give it all that root
-//! may ask of systemd. So this process connects: for a reader that a starter started it is nobody's, lives for one connection, and is gone
-//! before the reader has it. It has not the reader's user then, since a bus turns away users that have no name on the machine (dbus-daemon
-//! 1.14), and nobody has one everywhere. Where the reader is a unit its user has a name: the reader starts this process before it gives up
+//! may ask of systemd. So this process connects: for a reader that a starter started it is nobody's, and lives for one connection. It
+//! has not the reader's user then, since a bus turns away users that have no name on the machine (dbus-daemon 1.14), and nobody has one
+//! everywhere. Where the reader is a unit its user has a name: the reader starts this process before it gives up
 //! starting any, and asks it for a connection whenever it needs one ([`Helper`]).
 //!
 //! It is told to connect and nothing else, and reads nothing.

@@ -337,6 +337,37 @@ pub(crate) fn parts_restart_alone_and_stop_with_the_enforcing_one() -> Result<()
     await_parts().map(|_| ())
 }
 
+/// The reader lists again over a new connection when the bus comes back, and is started again when what connects for it ended.
+pub(crate) fn the_reader_connects_to_the_bus_again() -> Result<()> {
+    let listed = |what: &str, is_well: bool| {
+        await_status(what, |status| {
+            status.sources.iter().any(|source| source.name == "systemd" && source.healthy == is_well)
+        })
+    };
+    listed("units to be listed", true)?;
+    let reader = main_pid(READER)?;
+    // The service goes with its socket, but may leave its process behind.
+    let bus = main_pid("dbus.service")?;
+    systemctl(&["stop", "dbus.socket"])?;
+    // An error says that it has ended after all.
+    let _ = kill(bus, Signal::SIGKILL);
+    listed("the bus to be missed", false)?;
+    systemctl(&["start", "dbus.socket"])?;
+    listed("units to be listed again", true)?;
+    assert_eq!(main_pid(READER)?, reader);
+    let processes = fs::read_to_string(directory(READER)?.join("cgroup.procs"))?;
+    let mut others = processes.lines().filter(|pid| **pid != reader.to_string());
+    let (connector, more) = (others.next().context("nothing connects")?, others.next());
+    assert!(more.is_none(), "{processes}");
+    let connector = Pid::from_raw(connector.parse()?);
+    assert_eq!(field(connector, "Seccomp")?, "2");
+    assert_eq!(field(connector, "Uid")?, field(reader, "Uid")?);
+    kill(connector, Signal::SIGKILL)?;
+    await_another(READER, reader)?;
+    await_parts()?;
+    listed("units to be listed by another reader", true).map(|_| ())
+}
+
 /// systemd ends a part that hangs, and another one takes its place.
 pub(crate) fn a_part_that_hangs_is_ended_by_its_watchdog() -> Result<()> {
     let network = main_pid(NETWORK)?;
@@ -360,4 +391,27 @@ pub(crate) fn one_process_and_units_take_each_others_place() -> Result<()> {
     wait::until_true("all to stop", || {
         property(ENFORCING, "ActiveState").is_ok_and(|state| state == "inactive")
     })
+}
+
+/// Where a starter starts the reader, in place of systemd, it lists units as well: over a connection of nobody's, made for it once more after it
+/// was killed.
+pub(crate) fn a_reader_that_a_starter_started_lists_units() -> Result<()> {
+    let unit = "evenkeel-agent-by-hand.service";
+    let program = "ExecStart=/usr/bin/evenkeel-agent --default-mode enforce";
+    let mode = "Environment=EVENKEEL_AGENT_PARTS__MODE=three-processes";
+    unit_file(unit, &format!("[Service]\nType=notify\n{program}\n{mode}\n"))?;
+    systemctl(&["daemon-reload"])?;
+    systemctl(&["start", unit]).with_context(log)?;
+    let status = await_status("a reader and the service", |status| {
+        part(status, "reader").is_some()
+            && status.containers.iter().any(|container| container.cgroup.ends_with(DB))
+    })?;
+    let reader = part(&status, "reader").context("it was there")?;
+    assert_eq!(reader.uid, 65_532);
+    kill(Pid::from_raw(reader.pid.try_into()?), Signal::SIGKILL)?;
+    systemctl(&["stop", DB])?;
+    await_status("the service to be gone", |status| {
+        status.containers.iter().all(|container| !container.cgroup.ends_with(DB))
+    })?;
+    systemctl(&["stop", unit]).map(|_| ())
 }
