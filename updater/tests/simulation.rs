@@ -511,11 +511,11 @@ fn run(seed: u64) -> (usize, usize) {
         let planned = plan(&all, &mut kept, &rules, &now, &mut room);
         check(seed, &world, &all, &planned.actions);
         // A quarter of the clusters shows as much, and this costs more than the choices themselves.
-        for workload in all.iter().filter(|_| seed % 4 == 0) {
+        for workload in all.iter().filter(|_| seed.is_multiple_of(4)) {
             let case = planned.case(workload, &rules, &now);
             assert_eq!(case.again(), *case.outcome(), "{seed}: another choice of the same facts");
             // Text costs more than the choice.
-            if passed % 7_200 == 0 {
+            if passed.is_multiple_of(7_200) {
                 assert_eq!(Case::read(&case.text()).as_ref(), Ok(&case), "{seed}");
             }
         }
