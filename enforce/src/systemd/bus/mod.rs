@@ -1,7 +1,7 @@
 //! systemd's manager over the system bus, for those who set, stop and start: a few calls, each waited for by a plain thread.
 //!
 //! Owned here: the connection, the calls, their time limit and how they fail. Not owned: the form of messages ([`wire`]), when to call
-//! ([`super::writer`], eviction), listing units.
+//! (`writer`, eviction), listing units.
 //!
 //! The process that calls has root's rights over systemd by its user, so that what comes back is read by as little as can be: one
 //! message at a time, which is small, and of its body one text.
