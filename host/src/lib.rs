@@ -40,7 +40,6 @@ mod kernel_actor;
 pub mod kernel_log;
 pub mod kernel_reader;
 pub mod kernel_writer;
-pub mod knob;
 pub mod node;
 pub mod parse;
 mod pidfd;
@@ -53,3 +52,5 @@ pub mod sampler;
 pub mod snapshot;
 pub mod topology;
 pub mod write;
+
+pub use evenkeel_model::knob;

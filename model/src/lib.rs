@@ -1,7 +1,7 @@
 //! The nouns of Evenkeel: what the programs and the pure sciences talk about.
 //!
 //! Owned here: quantities, resource names and types, requirements, selectors, pods, nodes, QoS classes, workloads as found
-//! on a node, keys, samples, usage records, decisions; conversions between numbers. Not owned: any rule about them (`qos`, `rightsizing`,
+//! on a node, keys, samples, usage records, decisions, the knobs of the kernel with the values they take; conversions between numbers. Not owned: any rule about them (`qos`, `rightsizing`,
 //! `capacity`), any wire form (`proto`), any file, clock or log. This crate depends on nothing of ours.
 
 // Casts that may lose something; workspace lints cannot leave out tests.
@@ -11,8 +11,11 @@
 )]
 
 pub mod causes;
+pub mod cgroup;
 pub mod decision;
+pub mod kernel_text;
 pub mod key;
+pub mod knob;
 pub mod name;
 pub mod narrow;
 pub mod node;

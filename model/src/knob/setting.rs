@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use evenkeel_model::units::{Bytes, CpuShares, CpuWeight, Limit, OomScoreAdj, OutOfRange};
-
 use super::{CpuSet, Knob, Overcommit};
-use crate::hierarchy::Controller;
+use crate::cgroup::Controller;
+use crate::units::{Bytes, CpuShares, CpuWeight, Limit, OomScoreAdj, OutOfRange};
 
 macro_rules! usec {
     ($(#[$doc:meta])* $name:ident, $min:literal, $max:literal, $what:literal) => {

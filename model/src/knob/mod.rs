@@ -11,10 +11,9 @@ mod setting;
 use std::fmt;
 use std::str::FromStr;
 
-use evenkeel_model::units::{CpuShares, CpuWeight, Limit, OomScoreAdj};
-
-use crate::hierarchy::{Controller, Hierarchy};
-use crate::parse;
+use crate::cgroup::{Controller, Hierarchy};
+use crate::kernel_text;
+use crate::units::{CpuShares, CpuWeight, Limit, OomScoreAdj};
 
 pub use cpuset::{CpuSet, NotACpuSet};
 pub use overcommit::Overcommit;
@@ -207,51 +206,51 @@ impl Knob {
     /// Reads the kernel's text for this knob. `None` when it is not such a text; so also for `cpu.weight` while
     /// `cpu.idle` is 1, when the kernel shows a weight of 0 and takes none.
     pub fn parse(self, text: &[u8]) -> Option<Setting> {
-        let line = parse::first_line(text);
+        let line = kernel_text::first_line(text);
         Some(match self {
             Self::OomScoreAdj => {
-                Setting::OomScoreAdj(OomScoreAdj::new(i16::try_from(parse::int(line)?).ok()?).ok()?)
+                Setting::OomScoreAdj(OomScoreAdj::new(i16::try_from(kernel_text::int(line)?).ok()?).ok()?)
             }
             Self::CpuShares => {
-                Setting::CpuShares(CpuShares::new(u32::try_from(parse::uint(line)?).ok()?).ok()?)
+                Setting::CpuShares(CpuShares::new(u32::try_from(kernel_text::uint(line)?).ok()?).ok()?)
             }
             Self::CpuWeight => {
-                Setting::CpuWeight(CpuWeight::new(u32::try_from(parse::uint(line)?).ok()?).ok()?)
+                Setting::CpuWeight(CpuWeight::new(u32::try_from(kernel_text::uint(line)?).ok()?).ok()?)
             }
-            Self::CpuCfsQuota => Setting::CpuCfsQuota(v1_quota(parse::int(line)?)?),
-            Self::CpuCfsPeriod => Setting::CpuCfsPeriod(PeriodUsec::new(parse::uint(line)?).ok()?),
+            Self::CpuCfsQuota => Setting::CpuCfsQuota(v1_quota(kernel_text::int(line)?)?),
+            Self::CpuCfsPeriod => Setting::CpuCfsPeriod(PeriodUsec::new(kernel_text::uint(line)?).ok()?),
             Self::CpuMax => {
-                let mut words = parse::words(line);
+                let mut words = kernel_text::words(line);
                 let quota = match words.next()? {
                     b"max" => Limit::Max,
-                    n => Limit::Value(QuotaUsec::new(parse::uint(n)?).ok()?),
+                    n => Limit::Value(QuotaUsec::new(kernel_text::uint(n)?).ok()?),
                 };
-                Setting::CpuMax { quota, period: PeriodUsec::new(parse::uint(words.next()?)?).ok()? }
+                Setting::CpuMax { quota, period: PeriodUsec::new(kernel_text::uint(words.next()?)?).ok()? }
             }
-            Self::MemoryMin => Setting::MemoryMin(parse::limit(line)?),
-            Self::MemoryLow => Setting::MemoryLow(parse::limit(line)?),
-            Self::MemoryHigh => Setting::MemoryHigh(parse::limit(line)?),
-            Self::MemoryMax => Setting::MemoryMax(parse::limit(line)?),
-            Self::MemoryOomGroup => Setting::MemoryOomGroup(parse::flag(line)?),
-            Self::MemoryLimit => Setting::MemoryLimit(parse::v1_limit(line)?),
-            Self::MemorySoftLimit => Setting::MemorySoftLimit(parse::v1_limit(line)?),
+            Self::MemoryMin => Setting::MemoryMin(kernel_text::limit(line)?),
+            Self::MemoryLow => Setting::MemoryLow(kernel_text::limit(line)?),
+            Self::MemoryHigh => Setting::MemoryHigh(kernel_text::limit(line)?),
+            Self::MemoryMax => Setting::MemoryMax(kernel_text::limit(line)?),
+            Self::MemoryOomGroup => Setting::MemoryOomGroup(kernel_text::flag(line)?),
+            Self::MemoryLimit => Setting::MemoryLimit(kernel_text::v1_limit(line)?),
+            Self::MemorySoftLimit => Setting::MemorySoftLimit(kernel_text::v1_limit(line)?),
             // FREEZING is on the way: what was asked for is "frozen"; whether it is reached is another question.
             Self::FreezerState => Setting::FreezerState(match line {
                 b"FROZEN" | b"FREEZING" => true,
                 b"THAWED" => false,
                 _ => return None,
             }),
-            Self::CgroupFreeze => Setting::CgroupFreeze(parse::flag(line)?),
-            Self::CpuIdle => Setting::CpuIdle(parse::flag(line)?),
-            Self::CpuMaxBurst => Setting::CpuMaxBurst(BurstUsec::new(parse::uint(line)?).ok()?),
-            Self::CpuCfsBurst => Setting::CpuCfsBurst(BurstUsec::new(parse::uint(line)?).ok()?),
+            Self::CgroupFreeze => Setting::CgroupFreeze(kernel_text::flag(line)?),
+            Self::CpuIdle => Setting::CpuIdle(kernel_text::flag(line)?),
+            Self::CpuMaxBurst => Setting::CpuMaxBurst(BurstUsec::new(kernel_text::uint(line)?).ok()?),
+            Self::CpuCfsBurst => Setting::CpuCfsBurst(BurstUsec::new(kernel_text::uint(line)?).ok()?),
             Self::CpusetCpus => Setting::CpusetCpus(CpuSet::parse(line)?),
-            Self::MemorySwapMax => Setting::MemorySwapMax(parse::limit(line)?),
-            Self::MemorySwLimit => Setting::MemorySwLimit(parse::v1_limit(line)?),
+            Self::MemorySwapMax => Setting::MemorySwapMax(kernel_text::limit(line)?),
+            Self::MemorySwLimit => Setting::MemorySwLimit(kernel_text::v1_limit(line)?),
             Self::SubtreeControl(controller) => {
                 Setting::SubtreeControl { controller, on: gives(line, controller)? }
             }
-            Self::OvercommitMemory => Setting::OvercommitMemory(Overcommit::new(parse::uint(line)?)?),
+            Self::OvercommitMemory => Setting::OvercommitMemory(Overcommit::new(kernel_text::uint(line)?)?),
         })
     }
 }
@@ -265,7 +264,7 @@ fn gives(line: &[u8], controller: Controller) -> Option<bool> {
         _ => {}
     }
     let is_name = |w: &[u8]| w.iter().all(|b| b.is_ascii_lowercase() || *b == b'_');
-    parse::words(line).all(is_name).then(|| parse::words(line).any(|w| w == name))
+    kernel_text::words(line).all(is_name).then(|| kernel_text::words(line).any(|w| w == name))
 }
 
 fn v1_quota(n: i64) -> Option<Limit<QuotaUsec>> {
@@ -296,7 +295,7 @@ impl FromStr for Knob {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_model::units::Bytes;
+    use crate::units::Bytes;
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::parse;
+use crate::kernel_text;
 
 const WORD: usize = u64::BITS as usize;
 const WORDS: usize = CpuSet::MOST / WORD;
@@ -97,7 +97,7 @@ impl CpuSet {
         }
         for part in text.split(|&b| b == b',') {
             let mut ends = part.splitn(2, |&b| b == b'-');
-            let number = |end: &[u8]| usize::try_from(parse::uint(end)?).ok();
+            let number = |end: &[u8]| usize::try_from(kernel_text::uint(end)?).ok();
             let first = number(ends.next()?)?;
             let last = ends.next().map_or(Some(first), number)?;
             if first > last || last >= Self::MOST {
