@@ -19,14 +19,14 @@ const PAGE: u32 = 500;
 pub(crate) type ListError = evenkeel_kubernetes::ListError<Failure>;
 
 /// A connection to an API server.
-pub(crate) struct Cluster {
+pub(crate) struct ApiConnection {
     runtime: Runtime,
     session: Session,
 }
 
 /// What became of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Changed {
+pub(crate) enum ChangeResult {
     /// It was made.
     Yes,
     /// There is no such object, or kind.
@@ -40,7 +40,7 @@ pub(crate) fn unusable(error: ConnectError) -> Failure {
     Failure::new(error.what, error.place, error.why, error.remedy)
 }
 
-impl Cluster {
+impl ApiConnection {
     /// The server that is meant; nothing is asked yet.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the server refuses it or does not answer.
-    pub(crate) fn create(&mut self, path: &str, object: &Value) -> Result<Changed, Failure> {
+    pub(crate) fn create(&mut self, path: &str, object: &Value) -> Result<ChangeResult, Failure> {
         let answer = self.runtime.block_on(self.session.create(path, object));
         self.changed("create", path, answer)
     }
@@ -107,7 +107,7 @@ impl Cluster {
     ///
     /// # Errors
     /// As [`create`](Self::create).
-    pub(crate) fn merge(&mut self, path: &str, patch: &Value) -> Result<Changed, Failure> {
+    pub(crate) fn merge(&mut self, path: &str, patch: &Value) -> Result<ChangeResult, Failure> {
         let answer = self.runtime.block_on(self.session.merge(path, patch));
         self.changed("patch", path, answer)
     }
@@ -116,16 +116,16 @@ impl Cluster {
     ///
     /// # Errors
     /// As [`create`](Self::create).
-    pub(crate) fn delete(&mut self, path: &str) -> Result<Changed, Failure> {
+    pub(crate) fn delete(&mut self, path: &str) -> Result<ChangeResult, Failure> {
         let answer = self.runtime.block_on(self.session.delete(path));
         self.changed("delete", path, answer)
     }
 
-    fn changed(&self, verb: &str, path: &str, answer: Result<(), Refused>) -> Result<Changed, Failure> {
+    fn changed(&self, verb: &str, path: &str, answer: Result<(), Refused>) -> Result<ChangeResult, Failure> {
         match answer {
-            Ok(()) => Ok(Changed::Yes),
-            Err(Refused::Absent(_)) => Ok(Changed::Gone),
-            Err(Refused::Conflict(_)) => Ok(Changed::Exists),
+            Ok(()) => Ok(ChangeResult::Yes),
+            Err(Refused::Absent(_)) => Ok(ChangeResult::Gone),
+            Err(Refused::Conflict(_)) => Ok(ChangeResult::Exists),
             Err(error) => Err(self.refused(verb, path, &error.to_string())),
         }
     }

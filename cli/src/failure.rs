@@ -17,12 +17,12 @@ pub(crate) struct Failure {
     why: String,
     remedy: String,
     #[serde(skip)]
-    kind: Kind,
+    kind: FailureKind,
 }
 
 /// What a failure means for the exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum FailureKind {
     /// Something failed.
     Failed,
     /// The command line is wrong.
@@ -44,7 +44,7 @@ impl Failure {
             r#where: place.into(),
             why: why.into(),
             remedy: remedy.into(),
-            kind: Kind::Failed,
+            kind: FailureKind::Failed,
         }
     }
 
@@ -55,7 +55,7 @@ impl Failure {
         why: impl Into<String>,
         remedy: impl Into<String>,
     ) -> Self {
-        Self { kind: Kind::Usage, ..Self::new(what, place, why, remedy) }
+        Self { kind: FailureKind::Usage, ..Self::new(what, place, why, remedy) }
     }
 
     /// Where and why, for whoever says himself what failed.
@@ -81,9 +81,9 @@ impl Failure {
     /// Tells it on standard error and gives the exit status.
     pub(crate) fn report(&self, format: Format) -> ExitCode {
         let status = match self.kind {
-            Kind::Closed => return ExitCode::SUCCESS,
-            Kind::Failed => ExitCode::from(1),
-            Kind::Usage => ExitCode::from(2),
+            FailureKind::Closed => return ExitCode::SUCCESS,
+            FailureKind::Failed => ExitCode::from(1),
+            FailureKind::Usage => ExitCode::from(2),
         };
         let text = match format {
             Format::Json => shown::json(serde_json::json!({ "error": self }).to_string()),
@@ -112,7 +112,7 @@ impl Failure {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         let is_closed = error.kind() == std::io::ErrorKind::BrokenPipe;
-        let kind = if is_closed { Kind::Closed } else { Kind::Failed };
+        let kind = if is_closed { FailureKind::Closed } else { FailureKind::Failed };
         let why = error.to_string();
         Self { kind, ..Self::new("cannot write the answer", "standard output", why, "write it elsewhere") }
     }

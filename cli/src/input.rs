@@ -89,7 +89,7 @@ pub(crate) fn types(path: &Path) -> Result<ResourceTypes, Failure> {
 }
 
 /// A source of pods that cannot be understood, in parts.
-pub(crate) struct Problem {
+pub(crate) struct InputProblem {
     /// File, document, line and field, as far as known.
     pub(crate) place: String,
     /// What is wrong.
@@ -99,18 +99,18 @@ pub(crate) struct Problem {
 }
 
 /// Takes a reading error apart; its reason ends with what to do.
-pub(crate) fn problem(error: &ReadError) -> Problem {
+pub(crate) fn problem(error: &ReadError) -> InputProblem {
     let mut place = vec![error.source_name.clone()];
     place.extend(error.document.map(|d| format!("document {d}")));
     place.extend(error.line.map(|l| format!("line {l}")));
     place.extend(error.path.clone().filter(|p| !p.is_empty()));
     let reason = error.reason.to_string();
     let (why, remedy) = reason.rsplit_once("; ").unwrap_or((&reason, "write it as Kubernetes reads it"));
-    Problem { place: place.join(", "), why: why.to_owned(), remedy: remedy.to_owned() }
+    InputProblem { place: place.join(", "), why: why.to_owned(), remedy: remedy.to_owned() }
 }
 
 fn unreadable(error: &ReadError) -> Failure {
-    let Problem { place, why, remedy } = problem(error);
+    let InputProblem { place, why, remedy } = problem(error);
     Failure::new("cannot read the pod", place, why, remedy)
 }
 

@@ -29,18 +29,18 @@ pub(crate) enum Format {
 
 /// Whether the answer to a question is yes: the exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum YesOrNo {
     /// Done, or yes.
     Yes,
     /// No.
     No,
 }
 
-impl From<Answer> for ExitCode {
-    fn from(answer: Answer) -> Self {
+impl From<YesOrNo> for ExitCode {
+    fn from(answer: YesOrNo) -> Self {
         match answer {
-            Answer::Yes => Self::SUCCESS,
-            Answer::No => Self::from(1),
+            YesOrNo::Yes => Self::SUCCESS,
+            YesOrNo::No => Self::from(1),
         }
     }
 }

@@ -115,7 +115,7 @@ impl Classes {
 
 /// A decision in its pinned form.
 #[derive(Debug, Serialize)]
-pub(crate) struct Event {
+pub(crate) struct DecisionEvent {
     pub(crate) time: Option<String>,
     pub(crate) seq: u64,
     pub(crate) node: Option<String>,
@@ -130,7 +130,7 @@ pub(crate) struct Event {
     pub(crate) result: String,
 }
 
-impl Event {
+impl DecisionEvent {
     /// The decision of `node`, unless it names its own.
     pub(crate) fn of(decision: Decision, node: &str) -> Self {
         let own = known(&decision.node).map(str::to_owned);

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::client::{self, Address};
 use crate::failure::Failure;
 use crate::input;
-use crate::output::{Answer, Output};
+use crate::output::{Output, YesOrNo};
 use crate::table::{Cell, Table};
 
 /// Ask whether a pod fits the node by the sum of requests; the exit status is 1 when it does not.
@@ -39,7 +39,7 @@ struct Short {
     why: String,
 }
 
-pub(crate) async fn run(args: &AdmitArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+pub(crate) async fn run(args: &AdmitArgs, address: &Address, output: &Output) -> Result<YesOrNo, Failure> {
     let pod = input::text(&args.file)?;
     let mut agent = client::agent(address).await?;
     let answer = agent.admit(AdmitRequest { pod }).await.map_err(|e| address.failed(&e))?.into_inner();
@@ -57,7 +57,7 @@ pub(crate) async fn run(args: &AdmitArgs, address: &Address, output: &Output) ->
             .collect(),
     };
     output.answer_text(&admission, || text(&admission, output.has_colour()))?;
-    Ok(if admission.fits { Answer::Yes } else { Answer::No })
+    Ok(if admission.fits { YesOrNo::Yes } else { YesOrNo::No })
 }
 
 fn text(admission: &Admission, colour: bool) -> String {

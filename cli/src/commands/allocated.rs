@@ -14,8 +14,8 @@ use crate::units;
 pub(crate) struct Allocated {
     pods: u32,
     containers: u32,
-    cpu_milli: Sums,
-    memory_bytes: Sums,
+    cpu_milli: ResourceTotals,
+    memory_bytes: ResourceTotals,
     /// Other resources by name, as quantities.
     others: BTreeMap<String, Other>,
 }
@@ -30,7 +30,7 @@ struct Other {
 /// Sums of one resource.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Sums {
+struct ResourceTotals {
     allocatable: Option<u64>,
     requested: u64,
     limited: u64,
@@ -42,7 +42,7 @@ struct Sums {
     quota_limits: Option<u64>,
 }
 
-impl From<v1::AllocatedResource> for Sums {
+impl From<v1::AllocatedResource> for ResourceTotals {
     fn from(sum: v1::AllocatedResource) -> Self {
         Self {
             allocatable: sum.allocatable,
@@ -109,7 +109,7 @@ pub(crate) fn titles(wide: bool) -> Vec<String> {
 
 /// Cells of both resources; of nothing where nothing is known.
 pub(crate) fn cells(allocated: Option<&Allocated>, wide: bool) -> Vec<Cell> {
-    let of = |sums: Option<&Sums>, text: fn(u64) -> String| {
+    let of = |sums: Option<&ResourceTotals>, text: fn(u64) -> String| {
         let Some(sums) = sums else { return vec![Cell::from("-"); if wide { 6 } else { 4 }] };
         let most = sums.allocatable.or(sums.quota_requests);
         let share = |amount: u64| with_share(amount, most, text);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::client::{self, Address};
 use crate::commands::events::{Since, since};
 use crate::failure::Failure;
-use crate::output::{Answer, Output};
+use crate::output::{Output, YesOrNo};
 use crate::table::{Cell, Table};
 use crate::wire;
 
@@ -30,7 +30,7 @@ pub(crate) struct AuditArgs {
     namespace: String,
     /// Only of objects of this kind.
     #[arg(long, value_enum, value_name = "KIND")]
-    kind: Option<Kind>,
+    kind: Option<AuditedKind>,
     /// Only of objects of this name.
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     name: String,
@@ -39,7 +39,7 @@ pub(crate) struct AuditArgs {
     who: String,
     /// Only what ended so.
     #[arg(long, value_enum, value_name = "OUTCOME")]
-    outcome: Option<Outcome>,
+    outcome: Option<AuditOutcome>,
     /// Only since a moment (RFC 3339) or for a while (10m, 1d).
     #[arg(long, value_name = "WHEN", value_parser = since)]
     since: Option<Since>,
@@ -53,7 +53,7 @@ pub(crate) struct AuditArgs {
 
 /// What is changed.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Kind {
+enum AuditedKind {
     #[value(alias = "Policy")]
     Policy,
     #[value(name = "limitrange", alias = "LimitRange")]
@@ -76,7 +76,7 @@ enum Kind {
     File,
 }
 
-impl Kind {
+impl AuditedKind {
     const fn name(self) -> &'static str {
         match self {
             Self::Policy => "Policy",
@@ -95,7 +95,7 @@ impl Kind {
 
 /// What came of it.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Outcome {
+enum AuditOutcome {
     /// It was made.
     Done,
     /// The caller may not.
@@ -106,7 +106,7 @@ enum Outcome {
     Unknown,
 }
 
-impl Outcome {
+impl AuditOutcome {
     const fn word(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -120,7 +120,7 @@ impl Outcome {
 /// An entry in its pinned form.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Row {
+struct AuditRow {
     number: u64,
     time: Option<String>,
     who: String,
@@ -136,7 +136,7 @@ struct Row {
     left_out: u64,
 }
 
-impl From<AuditEntry> for Row {
+impl From<AuditEntry> for AuditRow {
     fn from(entry: AuditEntry) -> Self {
         Self {
             number: entry.number,
@@ -162,25 +162,25 @@ fn object(text: Option<AuditText>) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|_| json!({ "cut": text, "bytes": bytes }))
 }
 
-pub(crate) async fn run(args: &AuditArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+pub(crate) async fn run(args: &AuditArgs, address: &Address, output: &Output) -> Result<YesOrNo, Failure> {
     let now = Timestamp::now();
     let usec = |when: Option<Since>| when.map_or(0, |when| when.usec(now));
     let mut asked = ListChangesRequest {
         namespace: args.namespace.clone(),
-        kind: args.kind.map(Kind::name).unwrap_or_default().to_owned(),
+        kind: args.kind.map(AuditedKind::name).unwrap_or_default().to_owned(),
         name: args.name.clone(),
         who: args.who.clone(),
-        outcome: args.outcome.map(Outcome::word).unwrap_or_default().to_owned(),
+        outcome: args.outcome.map(AuditOutcome::word).unwrap_or_default().to_owned(),
         since_usec: usec(args.since),
         until_usec: usec(args.until),
         ..ListChangesRequest::default()
     };
     let mut audit = client::audit(address).await?;
-    let (mut rows, mut trouble) = (Vec::<Row>::new(), String::new());
+    let (mut rows, mut trouble) = (Vec::<AuditRow>::new(), String::new());
     loop {
         asked.limit = (args.limit - u32::try_from(rows.len()).unwrap_or(args.limit)).min(1000);
         let answer = audit.list_changes(asked.clone()).await.map_err(|e| address.failed(&e))?.into_inner();
-        rows.extend(answer.entries.into_iter().map(Row::from));
+        rows.extend(answer.entries.into_iter().map(AuditRow::from));
         trouble = if trouble.is_empty() { answer.trouble } else { trouble };
         if answer.next_page_token.is_empty() || rows.len() >= args.limit as usize {
             break;
@@ -197,10 +197,10 @@ pub(crate) async fn run(args: &AuditArgs, address: &Address, output: &Output) ->
             remedy,
         ));
     }
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
-fn table(rows: &[Row], output: &Output) -> Table {
+fn table(rows: &[AuditRow], output: &Output) -> Table {
     let mut titles = vec!["TIME", "WHO", "FROM", "METHOD", "OBJECT", "OUTCOME", "REASON"];
     if output.is_wide() {
         titles.extend(["NUMBER", "LEFT-OUT", "BEFORE", "AFTER"]);

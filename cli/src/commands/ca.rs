@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::client::{self, Address};
 use crate::failure::Failure;
-use crate::output::{Answer, Format, Output};
+use crate::output::{Format, Output, YesOrNo};
 use crate::table::{Table, clean};
 use crate::wire;
 
@@ -57,7 +57,7 @@ pub(crate) struct ListArgs {}
 ///
 /// # Errors
 /// When the recommender refuses, or keeps no authority.
-pub(crate) async fn run(command: &CaCommand, address: &Address, output: &Output) -> Result<Answer, Failure> {
+pub(crate) async fn run(command: &CaCommand, address: &Address, output: &Output) -> Result<YesOrNo, Failure> {
     match command {
         CaCommand::Token(args) => token(args, address, output).await,
         CaCommand::Revoke(args) => revoke(args, address, output).await,
@@ -81,7 +81,7 @@ struct Made {
     authority: String,
 }
 
-async fn token(args: &TokenArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+async fn token(args: &TokenArgs, address: &Address, output: &Output) -> Result<YesOrNo, Failure> {
     let (cluster, node) = named(&args.name);
     let asked = CreateTokenRequest { cluster: cluster.clone(), node: node.clone() };
     let mut authority = client::enrollment(address).await?;
@@ -98,7 +98,7 @@ async fn token(args: &TokenArgs, address: &Address, output: &Output) -> Result<A
         // Standard output is the token alone: it goes to a file. Nobody is left to tell when standard error is closed.
         let _ignored = writeln!(std::io::stderr(), "stream.ca_sha256 = \"{}\"", clean(&made.authority));
     }
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
 #[derive(Serialize)]
@@ -109,7 +109,7 @@ struct Revoked {
     revoked: bool,
 }
 
-async fn revoke(args: &RevokeArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+async fn revoke(args: &RevokeArgs, address: &Address, output: &Output) -> Result<YesOrNo, Failure> {
     let (cluster, node) = named(&args.name);
     let asked = RevokeRequest { cluster: cluster.clone(), node: node.clone() };
     client::enrollment(address).await?.revoke(asked).await.map_err(|e| address.failed(&e))?;
@@ -118,20 +118,20 @@ async fn revoke(args: &RevokeArgs, address: &Address, output: &Output) -> Result
         let Revoked { cluster, node, .. } = &revoked;
         format!("node {cluster}/{node} is refused until it joins anew: evenkeel ca token {cluster}/{node}\n")
     })?;
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Listed {
+struct AuthorityList {
     authority: String,
     authority_expires: Option<String>,
-    nodes: Vec<Row>,
+    nodes: Vec<AuthorityNode>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Row {
+struct AuthorityNode {
     cluster: String,
     node: String,
     certificate_expires: Option<String>,
@@ -140,7 +140,7 @@ struct Row {
     refused: bool,
 }
 
-impl From<EnrolledNode> for Row {
+impl From<EnrolledNode> for AuthorityNode {
     fn from(node: EnrolledNode) -> Self {
         Self {
             cluster: node.cluster,
@@ -153,7 +153,7 @@ impl From<EnrolledNode> for Row {
     }
 }
 
-impl Row {
+impl AuthorityNode {
     fn state(&self) -> &'static str {
         match (self.refused, &self.certificate_expires) {
             (true, _) => "revoked",
@@ -163,14 +163,14 @@ impl Row {
     }
 }
 
-async fn list(address: &Address, output: &Output) -> Result<Answer, Failure> {
+async fn list(address: &Address, output: &Output) -> Result<YesOrNo, Failure> {
     let mut authority = client::enrollment(address).await?;
     let answer = authority.list_enrolled(ListEnrolledRequest {}).await.map_err(|e| address.failed(&e))?;
     let answer = answer.into_inner();
-    let listed = Listed {
+    let listed = AuthorityList {
         authority: format!("sha256:{}", answer.authority_sha256),
         authority_expires: at(answer.authority_expires),
-        nodes: answer.nodes.into_iter().map(Row::from).collect(),
+        nodes: answer.nodes.into_iter().map(AuthorityNode::from).collect(),
     };
     output.answer_text(&listed, || {
         if output.format() == Format::Csv {
@@ -179,10 +179,10 @@ async fn list(address: &Address, output: &Output) -> Result<Answer, Failure> {
         let until = listed.authority_expires.as_deref().unwrap_or("-");
         format!("authority {} until {until}\n\n{}", listed.authority, output.rendered(&table(&listed.nodes)))
     })?;
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
-fn table(nodes: &[Row]) -> Table {
+fn table(nodes: &[AuthorityNode]) -> Table {
     let mut table = Table::new(&["CLUSTER", "NODE", "STATE", "CERTIFICATE-UNTIL", "TOKEN-UNTIL", "REVOKED"]);
     for row in nodes {
         let or_none = |at: &Option<String>| at.as_deref().unwrap_or("-").to_owned();

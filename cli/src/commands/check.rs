@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::input;
-use crate::output::{Answer, Output};
+use crate::output::{Output, YesOrNo};
 use crate::table::{Cell, Table, Tone};
 
 /// Check manifests: quantities, names, requests and limits, pod-level resources; and policies of right-sizing.
@@ -34,22 +34,22 @@ pub(crate) struct CheckArgs {
 
 /// What came of one object, or of a file that could not be read as objects.
 #[derive(Debug, Serialize)]
-struct Finding {
+struct CheckResult {
     file: String,
     /// Place of the document in the file, from 0; absent when the whole file is meant.
     document: Option<usize>,
     kind: Option<String>,
     name: Option<String>,
-    state: State,
+    state: CheckState,
     /// Of a resource type: unit, compressible or not, default request, granularity.
     #[serde(skip_serializing_if = "Option::is_none")]
     told: Option<String>,
-    errors: Vec<Problem>,
+    errors: Vec<RuleViolation>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum State {
+enum CheckState {
     Ok,
     Error,
     Skipped,
@@ -57,32 +57,32 @@ enum State {
 
 /// One broken rule.
 #[derive(Debug, Serialize)]
-struct Problem {
+struct RuleViolation {
     r#where: String,
     why: String,
     remedy: String,
 }
 
-pub(crate) fn run(args: &CheckArgs, output: &Output) -> Result<Answer, Failure> {
+pub(crate) fn run(args: &CheckArgs, output: &Output) -> Result<YesOrNo, Failure> {
     let types = args.types.as_deref().map(input::types).transpose()?;
     let mut findings = args.types.iter().zip(&types).flat_map(defined).collect::<Vec<_>>();
     for file in &args.files {
         findings.extend(check_file(file, types.as_ref())?);
     }
     output.answer(&findings, || table(&findings))?;
-    let wrong = findings.iter().any(|f| f.state == State::Error);
-    let checked = findings.iter().any(|f| f.state == State::Ok && f.told.is_none());
-    Ok(if checked && !wrong { Answer::Yes } else { Answer::No })
+    let wrong = findings.iter().any(|f| f.state == CheckState::Error);
+    let checked = findings.iter().any(|f| f.state == CheckState::Ok && f.told.is_none());
+    Ok(if checked && !wrong { YesOrNo::Yes } else { YesOrNo::No })
 }
 
 /// The types that are known with these definitions.
-fn defined((file, types): (&PathBuf, &ResourceTypes)) -> Vec<Finding> {
-    let one = |defined: &ResourceType| Finding {
+fn defined((file, types): (&PathBuf, &ResourceTypes)) -> Vec<CheckResult> {
+    let one = |defined: &ResourceType| CheckResult {
         file: input::name(file),
         document: None,
         kind: Some("ResourceType".to_owned()),
         name: Some(defined.name().to_string()),
-        state: State::Ok,
+        state: CheckState::Ok,
         told: Some(defined.told()),
         errors: Vec::new(),
     };
@@ -90,14 +90,14 @@ fn defined((file, types): (&PathBuf, &ResourceTypes)) -> Vec<Finding> {
 }
 
 /// Findings of one file, in the order of its documents.
-fn check_file(path: &Path, types: Option<&ResourceTypes>) -> Result<Vec<Finding>, Failure> {
+fn check_file(path: &Path, types: Option<&ResourceTypes>) -> Result<Vec<CheckResult>, Failure> {
     let text = input::text(path)?;
     let file = input::name(path);
     let PodObjects { pods, skipped, errors } = match read_pod_objects(&text, &file, MAX_TEXT_BYTES) {
         Ok(objects) => objects,
         Err(error) => return Ok(vec![unreadable(&error)]),
     };
-    let mut findings: Vec<Finding> = errors.iter().map(unreadable).collect();
+    let mut findings: Vec<CheckResult> = errors.iter().map(unreadable).collect();
     findings.extend(pods.iter().map(|pod| check_pod(&file, pod, types)));
     let mut policies = Vec::new();
     if skipped.iter().any(|object| KINDS.contains(&object.kind.as_str())) {
@@ -109,12 +109,12 @@ fn check_file(path: &Path, types: Option<&ResourceTypes>) -> Result<Vec<Finding>
     let others: Vec<SkippedObject> = skipped.into_iter().filter(|object| !is_policy(object)).collect();
     findings
         .extend(policies.into_iter().map(|(document, name, read)| check_policy(&file, document, name, read)));
-    findings.extend(others.into_iter().map(|object| Finding {
+    findings.extend(others.into_iter().map(|object| CheckResult {
         file: file.clone(),
         document: Some(object.document),
         kind: Some(object.kind),
         name: Some(object.name),
-        state: State::Skipped,
+        state: CheckState::Skipped,
         told: None,
         errors: Vec::new(),
     }));
@@ -125,37 +125,37 @@ fn check_file(path: &Path, types: Option<&ResourceTypes>) -> Result<Vec<Finding>
     Ok(findings)
 }
 
-fn check_pod(file: &str, pod: &Pod, types: Option<&ResourceTypes>) -> Finding {
-    let mut errors: Vec<Problem> = pod
+fn check_pod(file: &str, pod: &Pod, types: Option<&ResourceTypes>) -> CheckResult {
+    let mut errors: Vec<RuleViolation> = pod
         .check()
         .into_iter()
-        .map(|e| Problem {
+        .map(|e| RuleViolation {
             why: format!("{}: {}", e.value, e.reason),
             remedy: e.reason.remedy().to_owned(),
             r#where: e.path,
         })
         .collect();
     errors.extend(types.into_iter().flat_map(|types| undefined(pod, types)));
-    Finding {
+    CheckResult {
         file: file.to_owned(),
         document: Some(pod.origin.document),
         kind: Some(pod.origin.kind.clone()),
         name: Some(format!("{}/{}", pod.metadata.namespace, pod.metadata.name)),
-        state: if errors.is_empty() { State::Ok } else { State::Error },
+        state: if errors.is_empty() { CheckState::Ok } else { CheckState::Error },
         told: None,
         errors,
     }
 }
 
 /// Types of users that nobody defined.
-fn undefined<'a>(pod: &'a Pod, types: &'a ResourceTypes) -> impl Iterator<Item = Problem> + 'a {
+fn undefined<'a>(pod: &'a Pod, types: &'a ResourceTypes) -> impl Iterator<Item = RuleViolation> + 'a {
     let lists = pod.counted_containers().flat_map(|container| {
         [("requests", &container.resources.requests), ("limits", &container.resources.limits)]
             .map(|(list, amounts)| (&container.name, list, amounts))
     });
     lists.flat_map(move |(container, list, amounts)| {
         let unknown = amounts.iter().filter(|(name, _)| !name.is_native() && !types.has(name));
-        unknown.map(move |(name, _)| Problem {
+        unknown.map(move |(name, _)| RuleViolation {
             r#where: format!("spec.containers[{container}].resources.{list}.{name}"),
             why: format!("the resource type {name} is not defined"),
             remedy: "define it in the file of --types, or correct its name".to_owned(),
@@ -163,59 +163,61 @@ fn undefined<'a>(pod: &'a Pod, types: &'a ResourceTypes) -> impl Iterator<Item =
     })
 }
 
-fn check_policy(file: &str, document: usize, name: String, read: Result<Policy, PolicyError>) -> Finding {
+fn check_policy(file: &str, document: usize, name: String, read: Result<Policy, PolicyError>) -> CheckResult {
     let (name, errors) = match read {
         Ok(policy) => (policy.key(), Vec::new()),
-        Err(error) => (name, vec![Problem { r#where: error.place, why: error.why, remedy: error.remedy }]),
+        Err(error) => {
+            (name, vec![RuleViolation { r#where: error.place, why: error.why, remedy: error.remedy }])
+        }
     };
-    Finding {
+    CheckResult {
         file: file.to_owned(),
         document: Some(document),
         kind: Some(KINDS[0].to_owned()),
         name: Some(name),
-        state: if errors.is_empty() { State::Ok } else { State::Error },
+        state: if errors.is_empty() { CheckState::Ok } else { CheckState::Error },
         told: None,
         errors,
     }
 }
 
-fn unreadable(error: &ReadError) -> Finding {
+fn unreadable(error: &ReadError) -> CheckResult {
     let problem = input::problem(error);
-    Finding {
+    CheckResult {
         file: error.source_name.clone(),
         document: error.document,
         kind: None,
         name: None,
-        state: State::Error,
+        state: CheckState::Error,
         told: None,
-        errors: vec![Problem { r#where: problem.place, why: problem.why, remedy: problem.remedy }],
+        errors: vec![RuleViolation { r#where: problem.place, why: problem.why, remedy: problem.remedy }],
     }
 }
 
-fn empty(file: String) -> Finding {
-    let problem = Problem {
+fn empty(file: String) -> CheckResult {
+    let problem = RuleViolation {
         r#where: file.clone(),
         why: "it holds no object".into(),
         remedy: "give a manifest such as kind: Pod".into(),
     };
-    Finding {
+    CheckResult {
         file,
         document: None,
         kind: None,
         name: None,
-        state: State::Error,
+        state: CheckState::Error,
         told: None,
         errors: vec![problem],
     }
 }
 
-fn table(findings: &[Finding]) -> Table {
+fn table(findings: &[CheckResult]) -> Table {
     let mut table = Table::new(&["FILE", "DOC", "KIND", "NAME", "STATE", "WHERE", "WHY", "REMEDY"]);
     for finding in findings {
         let state = match finding.state {
-            State::Ok => Cell::toned("ok", Tone::Good),
-            State::Error => Cell::toned("error", Tone::Bad),
-            State::Skipped => Cell::toned("skipped", Tone::Faint),
+            CheckState::Ok => Cell::toned("ok", Tone::Good),
+            CheckState::Error => Cell::toned("error", Tone::Bad),
+            CheckState::Skipped => Cell::toned("skipped", Tone::Faint),
         };
         let mut start: Vec<Cell> = vec![
             finding.file.as_str().into(),
@@ -228,7 +230,7 @@ fn table(findings: &[Finding]) -> Table {
             if let Some(told) = &finding.told {
                 start.extend([Cell::from(""), Cell::from(told.as_str())]);
             }
-            if finding.state == State::Skipped {
+            if finding.state == CheckState::Skipped {
                 start.extend([Cell::from(""), Cell::from("objects of this kind are not checked")]);
             }
             table.row(start);

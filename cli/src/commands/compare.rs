@@ -15,7 +15,7 @@ use crate::commands::recommend::{YOUNG, amount, marked, saving, signed};
 use crate::commands::series;
 use crate::failure::Failure;
 use crate::input;
-use crate::output::{Answer, Format, Output};
+use crate::output::{Format, Output, YesOrNo};
 use crate::table::{Cell, Table};
 
 /// Set rules side by side on stored history: what each would request, at what risk, and what that saves.
@@ -52,7 +52,7 @@ pub(crate) struct CompareArgs {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Row {
+struct ComparisonRow {
     namespace: String,
     workload: String,
     container: String,
@@ -61,13 +61,13 @@ struct Row {
     replicas: u32,
     risk_now: Option<f64>,
     /// In the order they were asked for.
-    rules: Vec<Said>,
+    rules: Vec<RuleRecommendation>,
 }
 
 /// What one rule says.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Said {
+struct RuleRecommendation {
     rule: String,
     request: Option<u64>,
     lower: Option<u64>,
@@ -82,7 +82,7 @@ struct Said {
     young: bool,
 }
 
-impl From<Recommendation> for Said {
+impl From<Recommendation> for RuleRecommendation {
     fn from(r: Recommendation) -> Self {
         Self {
             saving: saving(&r),
@@ -100,7 +100,7 @@ impl From<Recommendation> for Said {
     }
 }
 
-pub(crate) async fn run(args: &CompareArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+pub(crate) async fn run(args: &CompareArgs, address: &Address, output: &Output) -> Result<YesOrNo, Failure> {
     let mut recommender = client::recommender(address).await?;
     let rules = args.rules.clone();
     let found = match &args.file {
@@ -142,14 +142,14 @@ pub(crate) async fn run(args: &CompareArgs, address: &Address, output: &Output) 
         true => output.answer_text(&WithEqualRisk { now: &rows, equal_risk: &equal }, text)?,
         false => output.answer_text(&rows, text)?,
     }
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
 /// What rules say today, and what they would have cost at equal risk.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct WithEqualRisk<'a> {
-    now: &'a [Row],
+    now: &'a [ComparisonRow],
     equal_risk: &'a [AtEqualRisk],
 }
 
@@ -157,7 +157,7 @@ struct WithEqualRisk<'a> {
 async fn at_equal_risk(
     args: &CompareArgs,
     address: &Address,
-    rows: &[Row],
+    rows: &[ComparisonRow],
 ) -> Result<Vec<AtEqualRisk>, Failure> {
     let rules: Vec<(String, Named)> = names(rows)
         .into_iter()
@@ -201,13 +201,13 @@ fn equal_table(equal: &[AtEqualRisk]) -> Table {
 }
 
 /// One row for what several rules say of one container's resource, in the order of the first of them.
-fn side_by_side(all: Vec<Recommendation>) -> Vec<Row> {
-    let mut rows: Vec<Row> = Vec::new();
+fn side_by_side(all: Vec<Recommendation>) -> Vec<ComparisonRow> {
+    let mut rows: Vec<ComparisonRow> = Vec::new();
     let mut places = BTreeMap::new();
     for r in all {
         let place = [&r.cluster, &r.namespace, &r.workload, &r.container, &r.resource].map(String::clone);
         let at = *places.entry(place).or_insert_with(|| {
-            rows.push(Row {
+            rows.push(ComparisonRow {
                 namespace: r.namespace.clone(),
                 workload: r.workload.clone(),
                 container: r.container.clone(),
@@ -225,7 +225,7 @@ fn side_by_side(all: Vec<Recommendation>) -> Vec<Row> {
 }
 
 /// Names of the rules, in the order they first appear.
-fn names(rows: &[Row]) -> Vec<&str> {
+fn names(rows: &[ComparisonRow]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for said in rows.iter().flat_map(|row| &row.rules) {
         if !names.contains(&said.rule.as_str()) {
@@ -235,7 +235,7 @@ fn names(rows: &[Row]) -> Vec<&str> {
     names
 }
 
-fn table(rows: &[Row], output: &Output) -> Table {
+fn table(rows: &[ComparisonRow], output: &Output) -> Table {
     let (wide, csv) = (output.is_wide(), output.format() == Format::Csv);
     let mut titles: Vec<String> =
         ["NAMESPACE", "WORKLOAD", "CONTAINER", "RESOURCE", "CURRENT"].map(str::to_owned).into();
@@ -281,7 +281,7 @@ fn table(rows: &[Row], output: &Output) -> Table {
 }
 
 /// What each rule saves over all that runs, and its mean risk, each resource by itself; young containers left out.
-fn totals(rows: &[Row]) -> String {
+fn totals(rows: &[ComparisonRow]) -> String {
     let mut text = String::new();
     for rule in names(rows) {
         let mut parts = Vec::new();

@@ -5,9 +5,9 @@ use evenkeel_manual::CompletionArgs;
 
 use crate::args::Cli;
 use crate::failure::Failure;
-use crate::output::{Answer, print};
+use crate::output::{YesOrNo, print};
 
-pub(crate) fn run(args: &CompletionArgs) -> Result<Answer, Failure> {
+pub(crate) fn run(args: &CompletionArgs) -> Result<YesOrNo, Failure> {
     print(&evenkeel_manual::completion(Cli::command(), args))?;
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }

@@ -9,7 +9,7 @@ use std::process::Command;
 use clap::{Args, ValueEnum};
 
 use crate::failure::Failure;
-use crate::output::Answer;
+use crate::output::YesOrNo;
 
 /// Show, check or explain the configuration of a daemon.
 #[derive(Debug, Args)]
@@ -21,7 +21,7 @@ use crate::output::Answer;
 pub(crate) struct ConfigArgs {
     /// What to do.
     #[arg(value_enum)]
-    action: Action,
+    action: ConfigAction,
     /// Whose configuration.
     #[arg(long, value_enum, value_name = "DAEMON", default_value = "agent")]
     of: Daemon,
@@ -31,7 +31,7 @@ pub(crate) struct ConfigArgs {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Action {
+enum ConfigAction {
     /// Every key with its default and meaning.
     Default,
     /// The JSON schema of the file.
@@ -59,12 +59,12 @@ impl Daemon {
     }
 }
 
-pub(crate) fn run(args: &ConfigArgs) -> Result<Answer, Failure> {
+pub(crate) fn run(args: &ConfigArgs) -> Result<YesOrNo, Failure> {
     let action = match args.action {
-        Action::Default => "default",
-        Action::Schema => "schema",
-        Action::Validate => "validate",
-        Action::Show => "show",
+        ConfigAction::Default => "default",
+        ConfigAction::Schema => "schema",
+        ConfigAction::Validate => "validate",
+        ConfigAction::Show => "show",
     };
     let program = program(args.of.program());
     let mut command = Command::new(&program);
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &ConfigArgs) -> Result<Answer, Failure> {
             "install it beside evenkeel or on the path",
         )
     })?;
-    Ok(if status.success() { Answer::Yes } else { Answer::No })
+    Ok(if status.success() { YesOrNo::Yes } else { YesOrNo::No })
 }
 
 /// A program of ours: beside this one where it is installed so, else whatever the path has.

@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use clap::Args;
 
-use self::head::{Head, Refused};
-use self::target::Target;
+use self::head::{HeadRefusal, RequestHead};
+use self::target::Upstream;
 use crate::client::Address;
 use crate::failure::Failure;
-use crate::output::Answer;
+use crate::output::YesOrNo;
 
 /// Requests at once; further ones are answered 503.
 const MOST: usize = 64;
@@ -48,14 +48,14 @@ pub(crate) struct DashboardArgs {
 
 /// What every request needs.
 struct Proxy {
-    target: Target,
+    target: Upstream,
     address: Address,
     key: String,
     port: u16,
 }
 
-pub(crate) fn run(args: &DashboardArgs, address: &Address) -> Result<Answer, Failure> {
-    let target = Target::of(args.http.as_deref(), address)?;
+pub(crate) fn run(args: &DashboardArgs, address: &Address) -> Result<YesOrNo, Failure> {
+    let target = Upstream::of(args.http.as_deref(), address)?;
     let failed = |why: std::io::Error| {
         let remedy = "choose another port with --port";
         Failure::new("cannot listen", format!("127.0.0.1:{}", args.port), why.to_string(), remedy)
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &DashboardArgs, address: &Address) -> Result<Answer, Fai
         )
     })?;
     serve(&listener, &proxy);
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
 fn key() -> std::io::Result<String> {
@@ -93,7 +93,7 @@ fn serve(listener: &TcpListener, proxy: &Arc<Proxy>) {
     for stream in listener.incoming() {
         let Ok(mut stream) = stream else { continue };
         if busy.load(Ordering::Relaxed) >= MOST {
-            refuse(&mut stream, &Refused::new(503, "as many requests as may be passed on at once are"));
+            refuse(&mut stream, &HeadRefusal::new(503, "as many requests as may be passed on at once are"));
             continue;
         }
         busy.fetch_add(1, Ordering::Relaxed);
@@ -111,19 +111,19 @@ fn serve(listener: &TcpListener, proxy: &Arc<Proxy>) {
     }
 }
 
-fn refuse(stream: &mut TcpStream, refused: &Refused) {
+fn refuse(stream: &mut TcpStream, refused: &HeadRefusal) {
     let _gone = stream.write_all(refused.answer().as_bytes());
 }
 
 impl Proxy {
-    fn connect(&self) -> Result<target::Line, Failure> {
+    fn connect(&self) -> Result<target::UpstreamConnection, Failure> {
         self.target.connect()
     }
 
     /// Passes one request on, and its answer back.
-    fn pass_on(&self, stream: &mut TcpStream) -> Result<(), Refused> {
+    fn pass_on(&self, stream: &mut TcpStream) -> Result<(), HeadRefusal> {
         let _unlimited = stream.set_read_timeout(Some(PATIENCE));
-        let (head, begun) = Head::read(stream)?;
+        let (head, begun) = RequestHead::read(stream)?;
         head.is_for(self.port)?;
         if head.key() == Some(self.key.as_str()) {
             let cookie = format!("evenkeel_{}={}; Path=/; HttpOnly; SameSite=Strict", self.port, self.key);
@@ -131,11 +131,11 @@ impl Proxy {
             return Ok(());
         }
         head.has_cookie(&format!("evenkeel_{}", self.port), &self.key)?;
-        let token = self.address.token().map_err(|failure| Refused::new(502, failure.cause()))?;
-        let mut line = self.connect().map_err(|failure| Refused::new(502, failure.cause()))?;
+        let token = self.address.token().map_err(|failure| HeadRefusal::new(502, failure.cause()))?;
+        let mut line = self.connect().map_err(|failure| HeadRefusal::new(502, failure.cause()))?;
         let passed = head.passed_on(self.target.host(), token.as_deref());
         let length = head.length()?;
-        let gone = |_| Refused::new(502, "the recommender closed the connection");
+        let gone = |_| HeadRefusal::new(502, "the recommender closed the connection");
         line.write_all(passed.as_bytes()).and_then(|()| line.write_all(&begun)).map_err(gone)?;
         let rest = length.saturating_sub(begun.len() as u64);
         std::io::copy(&mut Read::by_ref(stream).take(rest), &mut line).map_err(gone)?;
@@ -146,7 +146,7 @@ impl Proxy {
 }
 
 /// The answer as it comes, until either side ends it.
-fn back(line: &mut target::Line, stream: &mut TcpStream) {
+fn back(line: &mut target::UpstreamConnection, stream: &mut TcpStream) {
     let mut buffer = vec![0; 16 << 10];
     while let Ok(read @ 1..) = line.read(&mut buffer) {
         if stream.write_all(&buffer[..read]).is_err() {
@@ -187,7 +187,7 @@ mod tests {
         let (url, served) = recommender();
         let trust = evenkeel_proto::line::Trust { token: Some(token), ..Default::default() };
         let address = Address::new(crate::client::Peer::Recommender, "unix:///nowhere").with_trust(trust);
-        let target = Target::of(Some(&url), &address).unwrap();
+        let target = Upstream::of(Some(&url), &address).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let proxy = Arc::new(Proxy { target, address, key: "k".repeat(32), port });

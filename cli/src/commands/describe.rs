@@ -7,12 +7,12 @@ use evenkeel_proto::v1::{ListContainersRequest, WatchDecisionsRequest};
 use serde::Serialize;
 
 use crate::client::{self, Address, Peers};
-use crate::commands::status::Container;
+use crate::commands::status::ContainerRow;
 use crate::commands::updates::{self, Updates};
 use crate::failure::Failure;
-use crate::output::{Answer, Output};
+use crate::output::{Output, YesOrNo};
 use crate::table::{Table, clean};
-use crate::wire::Event;
+use crate::wire::DecisionEvent;
 
 /// Decisions shown with a pod, the newest.
 const SHOWN: u32 = 5;
@@ -48,20 +48,20 @@ pub(crate) struct DescribeArgs {
 #[derive(Serialize)]
 struct Described {
     #[serde(flatten)]
-    container: Container,
-    decisions: Vec<Event>,
+    container: ContainerRow,
+    decisions: Vec<DecisionEvent>,
 }
 
 /// The same, with what a recommender tells of the pod.
 #[derive(Serialize)]
-struct Told<'a> {
+struct ContainerDescription<'a> {
     #[serde(flatten)]
     described: &'a Described,
     #[serde(skip_serializing_if = "Option::is_none")]
     updates: Option<&'a Updates>,
 }
 
-pub(crate) async fn run(args: &DescribeArgs, peers: &Peers<'_>, output: &Output) -> Result<Answer, Failure> {
+pub(crate) async fn run(args: &DescribeArgs, peers: &Peers<'_>, output: &Output) -> Result<YesOrNo, Failure> {
     if let Some(workload) = &args.workload {
         return one_workload(workload, peers.recommender, output).await;
     }
@@ -88,18 +88,20 @@ async fn one_pod(
     container: Option<&str>,
     peers: &Peers<'_>,
     output: &Output,
-) -> Result<Answer, Failure> {
+) -> Result<YesOrNo, Failure> {
     let described = described(pod, container, peers.agent).await?;
     let updates = of_pod(pod, peers.recommender).await;
-    let told: Vec<Told<'_>> =
-        described.iter().map(|described| Told { described, updates: updates.as_ref() }).collect();
+    let told: Vec<ContainerDescription<'_>> = described
+        .iter()
+        .map(|described| ContainerDescription { described, updates: updates.as_ref() })
+        .collect();
     let text = || {
         let mut parts: Vec<String> = described.iter().map(|d| d.text(output.has_colour())).collect();
         parts.extend(updates.as_ref().map(|told| updates::table(told).render(output.has_colour())));
         parts.join("\n")
     };
     output.answer_text(&told, text)?;
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
 /// What a recommender tells of a pod, where one answers and has something to tell: most agents are asked where there is none.
@@ -110,7 +112,7 @@ async fn of_pod(pod: &str, address: &Address) -> Option<Updates> {
     (!told.is_empty()).then_some(told)
 }
 
-async fn one_workload(workload: &str, address: &Address, output: &Output) -> Result<Answer, Failure> {
+async fn one_workload(workload: &str, address: &Address, output: &Output) -> Result<YesOrNo, Failure> {
     let Some((namespace, name)) = workload.split_once('/').filter(|(_, name)| name.contains('/')) else {
         let remedy = "write it as shop/deployment/web";
         return Err(Failure::usage("nothing to describe", workload, "it is no workload's name", remedy));
@@ -121,14 +123,14 @@ async fn one_workload(workload: &str, address: &Address, output: &Output) -> Res
         true => format!("{workload}: no step was taken, and nothing is left alone\n"),
         false => updates::table(&told).render(output.has_colour()),
     })?;
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
 async fn described(pod: &str, container: Option<&str>, address: &Address) -> Result<Vec<Described>, Failure> {
     let mut agent = client::agent(address).await?;
     let answer = agent.list_containers(ListContainersRequest {}).await.map_err(|e| address.failed(&e))?;
-    let all = answer.into_inner().containers.into_iter().map(Container::from);
-    let found: Vec<Container> = all.filter(|c| c.is_named(pod, container)).collect();
+    let all = answer.into_inner().containers.into_iter().map(ContainerRow::from);
+    let found: Vec<ContainerRow> = all.filter(|c| c.is_named(pod, container)).collect();
     if found.is_empty() {
         let what = container.map_or(pod.to_owned(), |c| format!("{pod}, container {c}"));
         return Err(Failure::new(
@@ -152,7 +154,7 @@ async fn described(pod: &str, container: Option<&str>, address: &Address) -> Res
     Ok(described)
 }
 
-async fn one_decision(seq: u64, address: &Address, output: &Output) -> Result<Answer, Failure> {
+async fn one_decision(seq: u64, address: &Address, output: &Output) -> Result<YesOrNo, Failure> {
     let request = WatchDecisionsRequest { from_seq: seq, ..Default::default() };
     let Some(event) = decisions(request, address).await?.into_iter().find(|event| event.seq == seq) else {
         return Err(Failure::new(
@@ -163,11 +165,11 @@ async fn one_decision(seq: u64, address: &Address, output: &Output) -> Result<An
         ));
     };
     output.answer_text(&event, || decision_text(&event, output.has_colour()))?;
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
 /// Decisions that are there already; those behind the one that a question begins with are not waited for.
-async fn decisions(request: WatchDecisionsRequest, address: &Address) -> Result<Vec<Event>, Failure> {
+async fn decisions(request: WatchDecisionsRequest, address: &Address) -> Result<Vec<DecisionEvent>, Failure> {
     let mut agent = client::agent(address).await?;
     let wanted = request.from_seq;
     let request = WatchDecisionsRequest { no_follow: true, ..request };
@@ -175,7 +177,7 @@ async fn decisions(request: WatchDecisionsRequest, address: &Address) -> Result<
     let mut found = Vec::new();
     while let Some(message) = stream.message().await.map_err(|e| address.failed(&e))? {
         match message.event {
-            Some(Watched::Decision(decision)) => found.push(Event::of(decision, "")),
+            Some(Watched::Decision(decision)) => found.push(DecisionEvent::of(decision, "")),
             Some(Watched::Bookmark(_)) => break,
             Some(Watched::Missed(_)) | None => {}
         }
@@ -209,7 +211,7 @@ impl Described {
 }
 
 /// A decision, its numbers, and second by second what came before it.
-fn decision_text(event: &Event, colour: bool) -> String {
+fn decision_text(event: &DecisionEvent, colour: bool) -> String {
     let or_dash = |text: &Option<String>| clean(text.as_deref().unwrap_or("-"));
     let mut text = format!(
         "decision:    {}\ntime:        {}\npod:         {}\ncontainer:   {}\nkind:        {}\nknob:        {}: {} -> {}\nresult:      \
@@ -253,7 +255,7 @@ mod tests {
         let inputs = [("samples", "-2s 61Mi 250m, -1s 64Mi"), ("limit_bytes", "67108864")];
         let inputs = inputs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let decision = Decision { seq: 7, kind: "oom-kill".into(), inputs, ..Decision::default() };
-        let text = decision_text(&Event::of(decision, "n1"), false);
+        let text = decision_text(&DecisionEvent::of(decision, "n1"), false);
         assert!(text.contains("decision:    7\n"), "{text}");
         assert!(text.contains("limit_bytes   67108864"), "{text}");
         assert!(text.contains("-2s      61Mi     250m\n-1s      64Mi     -\n"), "{text}");

@@ -10,9 +10,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::client::{self, Address, Peers};
 use crate::failure::Failure;
-use crate::output::{Answer, Format, Output, print};
+use crate::output::{Format, Output, YesOrNo, print};
 use crate::table::{Cell, Table};
-use crate::wire::{self, Event};
+use crate::wire::{self, DecisionEvent};
 
 /// Show the decisions of the agent, or of all nodes: what was changed, refused or found, and why.
 #[derive(Debug, Args)]
@@ -85,12 +85,12 @@ pub(crate) fn since(text: &str) -> Result<Since, String> {
 }
 
 /// What the options let through.
-struct Filter<'a> {
+struct EventFilter<'a> {
     args: &'a EventsArgs,
     from_usec: u64,
 }
 
-impl<'a> Filter<'a> {
+impl<'a> EventFilter<'a> {
     fn new(args: &'a EventsArgs, now: Timestamp) -> Self {
         Self { args, from_usec: args.since.map_or(0, |since| since.usec(now)) }
     }
@@ -108,17 +108,17 @@ impl<'a> Filter<'a> {
     }
 }
 
-pub(crate) async fn run(args: &EventsArgs, peers: &Peers<'_>, output: &Output) -> Result<Answer, Failure> {
-    let filter = Filter::new(args, Timestamp::now());
+pub(crate) async fn run(args: &EventsArgs, peers: &Peers<'_>, output: &Output) -> Result<YesOrNo, Failure> {
+    let filter = EventFilter::new(args, Timestamp::now());
     if args.all_nodes {
         let mut recommender = client::recommender(peers.recommender).await?;
         let request = ListEventsRequest::default();
         let answer = recommender.list_events(request).await.map_err(|e| peers.recommender.failed(&e))?;
         let decisions = answer.into_inner().events.into_iter().filter(|d| filter.takes(d));
-        let mut events: Vec<Event> = decisions.map(|d| Event::of(d, "")).collect();
+        let mut events: Vec<DecisionEvent> = decisions.map(|d| DecisionEvent::of(d, "")).collect();
         newest(&mut events, args.limit);
         output.answer(&events, || table(&events, output.is_wide(), true))?;
-        return Ok(Answer::Yes);
+        return Ok(YesOrNo::Yes);
     }
     watch(args, &filter, peers.agent, output).await
 }
@@ -126,10 +126,10 @@ pub(crate) async fn run(args: &EventsArgs, peers: &Peers<'_>, output: &Output) -
 /// Decisions of the agent's log, and with `--follow` those to come.
 async fn watch(
     args: &EventsArgs,
-    filter: &Filter<'_>,
+    filter: &EventFilter<'_>,
     address: &Address,
     output: &Output,
-) -> Result<Answer, Failure> {
+) -> Result<YesOrNo, Failure> {
     let mut agent = client::agent(address).await?;
     let status = agent.get_status(GetStatusRequest {}).await.map_err(|e| address.failed(&e))?;
     let node = status.into_inner().node;
@@ -147,7 +147,7 @@ async fn watch(
     let mut is_live = false;
     while let Some(message) = stream.message().await.map_err(|e| address.failed(&e))? {
         match message.event {
-            Some(Watched::Decision(d)) if filter.takes(&d) => kept.push(Event::of(d, &node)),
+            Some(Watched::Decision(d)) if filter.takes(&d) => kept.push(DecisionEvent::of(d, &node)),
             Some(Watched::Bookmark(_)) if args.follow => {
                 is_live = true;
                 newest(&mut kept, args.limit);
@@ -170,11 +170,11 @@ async fn watch(
     if !args.follow {
         output.answer(&kept, || table(&kept, output.is_wide(), true))?;
     }
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
 /// Leaves the newest.
-fn newest(events: &mut Vec<Event>, limit: Option<u32>) {
+fn newest(events: &mut Vec<DecisionEvent>, limit: Option<u32>) {
     events.drain(..limit.map_or(0, |limit| events.len().saturating_sub(limit as usize)));
 }
 
@@ -186,7 +186,7 @@ fn missed(count: u64) {
 }
 
 /// Events as they come: one row or one object each.
-fn show(events: &[Event], output: &Output, titled: bool) -> Result<(), Failure> {
+fn show(events: &[DecisionEvent], output: &Output, titled: bool) -> Result<(), Failure> {
     match output.format() {
         Format::Json => events.iter().try_for_each(|e| output.line(e)),
         Format::Yaml => events.iter().try_for_each(|e| output.document(e)),
@@ -196,7 +196,7 @@ fn show(events: &[Event], output: &Output, titled: bool) -> Result<(), Failure> 
     }
 }
 
-fn table(events: &[Event], wide: bool, titled: bool) -> Table {
+fn table(events: &[DecisionEvent], wide: bool, titled: bool) -> Table {
     let mut titles =
         vec!["TIME", "NODE", "POD", "CONTAINER", "KIND", "KNOB", "OLD", "NEW", "RESULT", "REASON"];
     if wide {

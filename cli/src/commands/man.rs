@@ -5,9 +5,9 @@ use evenkeel_manual::{ManArgs, Section};
 
 use crate::args::Cli;
 use crate::failure::Failure;
-use crate::output::{Answer, print};
+use crate::output::{YesOrNo, print};
 
-pub(crate) fn run(args: &ManArgs) -> Result<Answer, Failure> {
+pub(crate) fn run(args: &ManArgs) -> Result<YesOrNo, Failure> {
     let text = evenkeel_manual::man(Cli::command(), Section::Users, args).map_err(|(path, error)| {
         Failure::new(
             "cannot write the manual page",
@@ -17,5 +17,5 @@ pub(crate) fn run(args: &ManArgs) -> Result<Answer, Failure> {
         )
     })?;
     print(&text)?;
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::allocated::{self, Allocated};
 use crate::client::{self, Address};
 use crate::failure::Failure;
-use crate::output::{Answer, Output};
+use crate::output::{Output, YesOrNo};
 use crate::table::{Cell, Table, clean};
 
 /// Show what is requested, limited, used and recommended in each namespace and cluster.
@@ -25,14 +25,14 @@ use crate::table::{Cell, Table, clean};
 pub(crate) struct NamespacesArgs {}
 
 #[derive(Serialize)]
-struct Row {
+struct NamespaceRow {
     cluster: String,
     /// Nothing: the whole cluster.
     namespace: Option<String>,
     allocated: Allocated,
 }
 
-impl From<v1::Namespace> for Row {
+impl From<v1::Namespace> for NamespaceRow {
     fn from(n: v1::Namespace) -> Self {
         Self {
             cluster: n.cluster,
@@ -42,22 +42,22 @@ impl From<v1::Namespace> for Row {
     }
 }
 
-pub(crate) async fn run(_: &NamespacesArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+pub(crate) async fn run(_: &NamespacesArgs, address: &Address, output: &Output) -> Result<YesOrNo, Failure> {
     let mut recommender = client::recommender(address).await?;
     let answer =
         recommender.list_namespaces(ListNamespacesRequest {}).await.map_err(|e| address.failed(&e))?;
     let v1::ListNamespacesResponse { namespaces, clusters, quota_trouble } = answer.into_inner();
-    let rows: Vec<Row> = namespaces.into_iter().chain(clusters).map(Row::from).collect();
+    let rows: Vec<NamespaceRow> = namespaces.into_iter().chain(clusters).map(NamespaceRow::from).collect();
     output.answer(&rows, || table(&rows, output.is_wide()))?;
     if !quota_trouble.is_empty() {
         // Whoever reads the table sees it.
         let _unread =
             writeln!(std::io::stderr(), "evenkeel: quotas are not known: {}", clean(&quota_trouble));
     }
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
-fn table(rows: &[Row], wide: bool) -> Table {
+fn table(rows: &[NamespaceRow], wide: bool) -> Table {
     let amounts = allocated::titles(wide);
     let titles = ["CLUSTER", "NAMESPACE", "PODS", "CONTAINERS"];
     let others = wide.then_some("OTHERS");

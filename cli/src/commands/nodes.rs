@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::allocated::{self, Allocated};
 use crate::client::{self, Address};
 use crate::failure::Failure;
-use crate::output::{Answer, Output};
+use crate::output::{Output, YesOrNo};
 use crate::table::{Cell, Table, clean};
 use crate::wire::{self, Dropped};
 
@@ -27,7 +27,7 @@ pub(crate) struct NodesArgs {}
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Row {
+struct NodeRow {
     cluster: String,
     node: String,
     version: String,
@@ -49,7 +49,7 @@ struct Row {
     allocated: Option<Allocated>,
 }
 
-impl From<Node> for Row {
+impl From<Node> for NodeRow {
     fn from(n: Node) -> Self {
         Self {
             cluster: n.cluster,
@@ -78,7 +78,7 @@ fn factor(facts: &v1::NodeFacts) -> f64 {
     if facts.cpu_conversion_milli == 0 { 1.0 } else { f64::from(facts.cpu_conversion_milli) / 1000.0 }
 }
 
-impl Row {
+impl NodeRow {
     /// `gone` is a node whose containers do not count any more.
     fn state(&self) -> &'static str {
         match (self.connected, self.gone) {
@@ -89,20 +89,20 @@ impl Row {
     }
 }
 
-pub(crate) async fn run(_: &NodesArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+pub(crate) async fn run(_: &NodesArgs, address: &Address, output: &Output) -> Result<YesOrNo, Failure> {
     let mut recommender = client::recommender(address).await?;
     let answer = recommender.list_nodes(ListNodesRequest {}).await.map_err(|e| address.failed(&e))?;
     let v1::ListNodesResponse { nodes, clock_trouble, troubles, .. } = answer.into_inner();
-    let rows: Vec<Row> = nodes.into_iter().map(Row::from).collect();
+    let rows: Vec<NodeRow> = nodes.into_iter().map(NodeRow::from).collect();
     output.answer(&rows, || table(&rows, output.is_wide()))?;
     for trouble in troubles.values().chain([&clock_trouble]).filter(|trouble| !trouble.is_empty()) {
         // Whoever reads the table sees it; scripts read metrics and /readyz.
         let _unread = writeln!(std::io::stderr(), "evenkeel: {}", clean(trouble));
     }
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
-fn table(rows: &[Row], wide: bool) -> Table {
+fn table(rows: &[NodeRow], wide: bool) -> Table {
     let amounts = allocated::titles(wide);
     let mut titles = vec!["CLUSTER", "NODE", "STATE", "LAST-SEEN", "CONTAINERS"];
     titles.extend(amounts.iter().map(String::as_str));

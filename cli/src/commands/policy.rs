@@ -16,7 +16,7 @@ use crate::client::{self, Address, Line};
 use crate::commands::recommend::amount;
 use crate::failure::Failure;
 use crate::input;
-use crate::output::{Answer, Format, Output};
+use crate::output::{Format, Output, YesOrNo};
 use crate::table::{Cell, Table, Tone};
 use crate::wire::ClassChange;
 
@@ -42,13 +42,13 @@ pub(crate) struct GetArgs {
     #[arg(short, long, value_name = "NS", default_value = "", hide_default_value = true)]
     namespace: String,
     /// What NAME is.
-    #[arg(long, value_enum, default_value_t = Kind::Policy, requires = "name")]
-    kind: Kind,
+    #[arg(long, value_enum, default_value_t = ManifestKind::Policy, requires = "name")]
+    kind: ManifestKind,
 }
 
 /// What is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Kind {
+enum ManifestKind {
     #[value(alias = "Policy")]
     Policy,
     #[value(name = "limitrange", alias = "LimitRange")]
@@ -57,7 +57,7 @@ enum Kind {
     ResourceQuota,
 }
 
-impl Kind {
+impl ManifestKind {
     fn name(self) -> &'static str {
         match self {
             Self::Policy => "Policy",
@@ -105,8 +105,8 @@ pub(crate) struct DeleteArgs {
     #[arg(short, long, value_name = "NS", default_value = "default")]
     namespace: String,
     /// What they are.
-    #[arg(long, value_enum, default_value_t = Kind::Policy)]
-    kind: Kind,
+    #[arg(long, value_enum, default_value_t = ManifestKind::Policy)]
+    kind: ManifestKind,
 }
 
 /// Freeze what recommendations change, give back what was asked for, or allow changes again.
@@ -142,7 +142,7 @@ pub(crate) async fn run(
     command: &PolicyCommand,
     address: &Address,
     output: &Output,
-) -> Result<Answer, Failure> {
+) -> Result<YesOrNo, Failure> {
     match command {
         PolicyCommand::Get(args) => get(args, address, output).await,
         PolicyCommand::Apply(args) => apply(args, address, output).await,
@@ -151,7 +151,7 @@ pub(crate) async fn run(
     }
 }
 
-async fn get(args: &GetArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+async fn get(args: &GetArgs, address: &Address, output: &Output) -> Result<YesOrNo, Failure> {
     let mut policies = client::policies(address).await?;
     let namespace = args.namespace.clone();
     if let Some(name) = &args.name {
@@ -160,10 +160,10 @@ async fn get(args: &GetArgs, address: &Address, output: &Output) -> Result<Answe
         let object = parsed(&found.policy, address)?;
         let shown = std::slice::from_ref(&object);
         output.answer(&object, || match args.kind {
-            Kind::Policy => overview(shown, output.is_wide()),
-            Kind::LimitRange | Kind::ResourceQuota => bounds(shown),
+            ManifestKind::Policy => overview(shown, output.is_wide()),
+            ManifestKind::LimitRange | ManifestKind::ResourceQuota => bounds(shown),
         })?;
-        return Ok(Answer::Yes);
+        return Ok(YesOrNo::Yes);
     }
     let found = policies.list(ListRequest { namespace }).await.map_err(|e| address.failed(&e))?.into_inner();
     let all =
@@ -172,14 +172,14 @@ async fn get(args: &GetArgs, address: &Address, output: &Output) -> Result<Answe
     // CSV is one table.
     if objects.is_empty() || output.format() == Format::Csv {
         output.answer(&policies, || overview(&policies, output.is_wide()))?;
-        return Ok(Answer::Yes);
+        return Ok(YesOrNo::Yes);
     }
     let whole: Vec<&Value> = policies.iter().chain(&objects).collect();
     output.answer_text(&whole, || {
         let policies = output.rendered(&overview(&policies, output.is_wide()));
         format!("{policies}\n{}", output.rendered(&bounds(&objects)))
     })?;
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
 /// Limit ranges and quotas: what they bound.
@@ -261,20 +261,20 @@ fn state(conditions: &[Value]) -> Cell {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Applied {
+struct AppliedPolicy {
     policy: String,
     /// Kind and name, for people.
     #[serde(skip)]
     key: String,
     outcome: String,
     dry_run: bool,
-    preview: Vec<Change>,
+    preview: Vec<PreviewedChange>,
 }
 
 /// What a policy recommends to one container.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Change {
+struct PreviewedChange {
     workload: String,
     container: String,
     resource: String,
@@ -288,7 +288,7 @@ struct Change {
     changes_class: bool,
 }
 
-impl From<Recommendation> for Change {
+impl From<Recommendation> for PreviewedChange {
     fn from(r: Recommendation) -> Self {
         Self {
             workload: r.workload,
@@ -306,7 +306,7 @@ impl From<Recommendation> for Change {
     }
 }
 
-async fn apply(args: &ApplyArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+async fn apply(args: &ApplyArgs, address: &Address, output: &Output) -> Result<YesOrNo, Failure> {
     // All are read before the first is applied: a mistake in the last file changes nothing.
     let mut objects = Vec::new();
     for file in &args.files {
@@ -335,23 +335,23 @@ async fn apply(args: &ApplyArgs, address: &Address, output: &Output) -> Result<A
                 break;
             }
         };
-        all.push(Applied {
+        all.push(AppliedPolicy {
             policy: key.strip_prefix("policy ").unwrap_or(&key).to_owned(),
             key,
             outcome: answer.outcome,
             dry_run: args.dry_run,
-            preview: answer.preview.into_iter().map(Change::from).collect(),
+            preview: answer.preview.into_iter().map(PreviewedChange::from).collect(),
         });
     }
     // What was stored before a refusal is told, too.
     if refused.is_none() || !all.is_empty() {
         show_applied(&all, args.dry_run, output)?;
     }
-    refused.map_or(Ok(Answer::Yes), Err)
+    refused.map_or(Ok(YesOrNo::Yes), Err)
 }
 
 /// Prints what came of each object, and what policies recommend.
-fn show_applied(all: &[Applied], dry_run: bool, output: &Output) -> Result<(), Failure> {
+fn show_applied(all: &[AppliedPolicy], dry_run: bool, output: &Output) -> Result<(), Failure> {
     output.answer_text(&all, || {
         let mut text = String::new();
         if output.format() != Format::Csv {
@@ -368,8 +368,8 @@ fn applicable(text: &str) -> Result<Vec<(String, Value)>, PolicyError> {
     let objects = objects(text)?;
     let several = objects.len() > 1;
     let read = |(number, object): (usize, Value)| {
-        let kind = Kind::of(&object);
-        if kind != Kind::Policy {
+        let kind = ManifestKind::of(&object);
+        if kind != ManifestKind::Policy {
             let at = |path: &str| object.pointer(path).and_then(Value::as_str);
             let (namespace, name) = (at("/metadata/namespace"), at("/metadata/name"));
             let key = format!("{} {}/{}", kind.name(), namespace.unwrap_or("default"), name.unwrap_or(""));
@@ -382,7 +382,7 @@ fn applicable(text: &str) -> Result<Vec<(String, Value)>, PolicyError> {
 }
 
 /// What applied policies recommend; nothing where they govern nothing that runs.
-fn preview(all: &[Applied]) -> Option<Table> {
+fn preview(all: &[AppliedPolicy]) -> Option<Table> {
     let mut table = Table::new(&[
         "POLICY",
         "WORKLOAD",
@@ -415,11 +415,11 @@ fn preview(all: &[Applied]) -> Option<Table> {
     any.then_some(table)
 }
 
-async fn delete(args: &DeleteArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+async fn delete(args: &DeleteArgs, address: &Address, output: &Output) -> Result<YesOrNo, Failure> {
     let mut policies = client::policies(address).await?;
     let mut deleted = Vec::new();
     for name in &args.names {
-        if args.kind != Kind::Policy {
+        if args.kind != ManifestKind::Policy {
             known(&mut policies, args, name, address).await?;
         }
         let kind = args.kind.name().to_owned();
@@ -428,10 +428,10 @@ async fn delete(args: &DeleteArgs, address: &Address, output: &Output) -> Result
         deleted.push(format!("{}/{name}", args.namespace));
     }
     output.answer_text(&serde_json::json!({ "deleted": deleted }), || {
-        let kind = if args.kind == Kind::Policy { "policy" } else { args.kind.name() };
+        let kind = if args.kind == ManifestKind::Policy { "policy" } else { args.kind.name() };
         deleted.iter().map(|key| format!("{kind} {key} deleted\n")).collect()
     })?;
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
 /// Refuses where the recommender knows policies alone: it would delete the one of this name.
@@ -444,14 +444,14 @@ async fn known(
     let (namespace, kind) = (args.namespace.clone(), args.kind.name().to_owned());
     let request = GetRequest { namespace, name: name.to_owned(), kind };
     let found = policies.get(request).await.map_err(|e| address.failed(&e))?.into_inner();
-    if Kind::of(&parsed(&found.policy, address)?) == args.kind {
+    if ManifestKind::of(&parsed(&found.policy, address)?) == args.kind {
         return Ok(());
     }
     let why = "this recommender knows policies alone";
     Err(Failure::new("nothing was deleted", address.to_string(), why, "upgrade the recommender"))
 }
 
-async fn panic(args: &PanicArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+async fn panic(args: &PanicArgs, address: &Address, output: &Output) -> Result<YesOrNo, Failure> {
     let on = args.switch == Switch::On;
     if args.revert && !on {
         let why = "requests go back while the switch is on";
@@ -470,5 +470,5 @@ async fn panic(args: &PanicArgs, address: &Address, output: &Output) -> Result<A
         let state = if set.on { "on" } else { "off" };
         format!("the panic switch is {state}: {}\n", Panic::of(set.on, set.revert).meaning())
     })?;
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }

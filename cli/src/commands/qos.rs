@@ -13,7 +13,7 @@ use evenkeel_qos::explain::{ContainerExplanation, PodExplanation, explain_pod};
 use evenkeel_qos::rules::RuleSet;
 
 use crate::failure::Failure;
-use crate::output::{Answer, Output};
+use crate::output::{Output, YesOrNo};
 use crate::table::{Cell, Table, clean};
 use crate::{input, machine, units};
 
@@ -42,8 +42,8 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_parser = cpu, value_name = "Q")]
     node_cpu: Option<MilliCpu>,
     /// Rules to judge by.
-    #[arg(long, value_enum, default_value_t = Rules::Proposal)]
-    rules: Rules,
+    #[arg(long, value_enum, default_value_t = RuleSetName::Proposal)]
+    rules: RuleSetName,
     /// How the node's container runtime turns shares into cpu.weight.
     #[arg(long, value_enum, default_value_t = Conversion::Quadratic, value_name = "CONVERSION")]
     cpu_weight: Conversion,
@@ -51,7 +51,7 @@ pub(crate) struct ExplainArgs {
 
 /// The rule sets by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Rules {
+enum RuleSetName {
     /// Class per container, scores from memory alone.
     Proposal,
     /// Kubernetes 1.36: class per pod, from CPU and memory.
@@ -69,11 +69,11 @@ enum Conversion {
     Systemd,
 }
 
-impl From<Rules> for RuleSet {
-    fn from(rules: Rules) -> Self {
+impl From<RuleSetName> for RuleSet {
+    fn from(rules: RuleSetName) -> Self {
         match rules {
-            Rules::Proposal => Self::Proposal,
-            Rules::Kubelet => Self::Kubelet,
+            RuleSetName::Proposal => Self::Proposal,
+            RuleSetName::Kubelet => Self::Kubelet,
         }
     }
 }
@@ -106,13 +106,13 @@ fn cpu(text: &str) -> Result<MilliCpu, String> {
     Ok(MilliCpu::new(milli))
 }
 
-pub(crate) fn run(command: &QosCommand, output: &Output) -> Result<Answer, Failure> {
+pub(crate) fn run(command: &QosCommand, output: &Output) -> Result<YesOrNo, Failure> {
     match command {
         QosCommand::Explain(args) => explain(args, output),
     }
 }
 
-fn explain(args: &ExplainArgs, output: &Output) -> Result<Answer, Failure> {
+fn explain(args: &ExplainArgs, output: &Output) -> Result<YesOrNo, Failure> {
     let pods = input::pods(&args.files)?;
     pods.iter().try_for_each(refuse_broken)?;
     let node = node(args)?;
@@ -124,7 +124,7 @@ fn explain(args: &ExplainArgs, output: &Output) -> Result<Answer, Failure> {
         [only] => output.answer_text(only, text)?,
         several => output.answer_text(&several, text)?,
     }
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
 /// A pod that breaks the rules would be refused by Kubernetes; numbers for it would mislead.

@@ -4,7 +4,7 @@ use clap::Args;
 use evenkeel_model::quantity::QuantityReport;
 
 use crate::failure::Failure;
-use crate::output::{Answer, Output};
+use crate::output::{Output, YesOrNo};
 use crate::table::{Cell, Table, Tone};
 
 /// Parse, check and convert quantities such as 129M, 123Mi, 1.5 or 300m.
@@ -21,10 +21,10 @@ pub(crate) struct QuantityArgs {
     quantities: Vec<String>,
 }
 
-pub(crate) fn run(args: &QuantityArgs, output: &Output) -> Result<Answer, Failure> {
+pub(crate) fn run(args: &QuantityArgs, output: &Output) -> Result<YesOrNo, Failure> {
     let reports: Vec<_> = args.quantities.iter().map(|q| QuantityReport::of(q)).collect();
     output.answer(&reports, || table(&reports))?;
-    Ok(if reports.iter().all(QuantityReport::is_accepted) { Answer::Yes } else { Answer::No })
+    Ok(if reports.iter().all(QuantityReport::is_accepted) { YesOrNo::Yes } else { YesOrNo::No })
 }
 
 fn table(reports: &[QuantityReport]) -> Table {

@@ -16,10 +16,10 @@ use evenkeel_proto::v1::{
 };
 use serde::Serialize;
 
-use super::dashboard::target::Target;
+use super::dashboard::target::Upstream;
 use crate::client::{self, Address, Peers};
 use crate::failure::Failure;
-use crate::output::{Answer, Format, Output, print};
+use crate::output::{Format, Output, YesOrNo, print};
 use crate::table::{Cell, Table, Tone};
 use crate::wire;
 
@@ -56,9 +56,9 @@ pub(crate) struct ReportArgs {
 
 /// The answer.
 #[derive(Debug, Default, Serialize)]
-struct Report {
+struct DryRunReport {
     nodes: Vec<NodeReport>,
-    changes: Vec<Change>,
+    changes: Vec<PendingChange>,
 }
 
 /// How much would change on a node.
@@ -76,7 +76,7 @@ struct NodeReport {
 
 /// A value that would be written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Change {
+struct PendingChange {
     node: String,
     /// NAMESPACE/NAME; absent for what is the node's.
     pod: Option<String>,
@@ -92,8 +92,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LARGEST: u64 = 32 << 20;
 
 /// Asks the recommender for the file and writes it.
-fn html(path: &Path, http: Option<&str>, recommender: &Address) -> Result<Answer, Failure> {
-    let text = Target::of(http, recommender)?.get(
+fn html(path: &Path, http: Option<&str>, recommender: &Address) -> Result<YesOrNo, Failure> {
+    let text = Upstream::of(http, recommender)?.get(
         "/ui/report",
         recommender.token()?.as_deref(),
         PATIENCE,
@@ -101,7 +101,7 @@ fn html(path: &Path, http: Option<&str>, recommender: &Address) -> Result<Answer
     )?;
     if path == Path::new("-") {
         print(&text)?;
-        return Ok(Answer::Yes);
+        return Ok(YesOrNo::Yes);
     }
     let written = OpenOptions::new()
         .write(true)
@@ -112,10 +112,10 @@ fn html(path: &Path, http: Option<&str>, recommender: &Address) -> Result<Answer
         let remedy = "name a file that is not there yet, in a directory that you may write";
         Failure::new("cannot write the report", path.display().to_string(), why.to_string(), remedy)
     })?;
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
-pub(crate) async fn run(args: &ReportArgs, peers: &Peers<'_>, output: &Output) -> Result<Answer, Failure> {
+pub(crate) async fn run(args: &ReportArgs, peers: &Peers<'_>, output: &Output) -> Result<YesOrNo, Failure> {
     if let Some(path) = &args.html {
         return html(path, args.http.as_deref(), peers.recommender);
     }
@@ -138,7 +138,7 @@ pub(crate) async fn run(args: &ReportArgs, peers: &Peers<'_>, output: &Output) -
         told(&nodes, events)
     };
     output.answer_text(&report, || text(&report, output))?;
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
 /// Kinds of decisions about what is set against pressure for a while, and about deeds: they say nothing of what stands.
@@ -148,11 +148,11 @@ const FOR_A_WHILE: [&str; 7] = ["relieve", "release", "starved", "thrash", "kill
 type Key = (String, Option<String>, Option<String>, String);
 
 /// What nodes would change by their decisions, oldest first.
-fn told(nodes: &[Node], events: Vec<Decision>) -> Report {
-    let mut known = Known::default();
+fn told(nodes: &[Node], events: Vec<Decision>) -> DryRunReport {
+    let mut known = PendingChanges::default();
     events.into_iter().for_each(|event| known.take(event));
-    let Known { standing, started } = known;
-    let changes: Vec<Change> = standing.into_values().collect();
+    let PendingChanges { standing, started } = known;
+    let changes: Vec<PendingChange> = standing.into_values().collect();
     let nodes = nodes.iter().map(|node| NodeReport {
         cluster: node.cluster.clone(),
         node: node.name.clone(),
@@ -161,18 +161,18 @@ fn told(nodes: &[Node], events: Vec<Decision>) -> Report {
         changes: changes.iter().filter(|change| change.node == node.name).count(),
         complete: started.contains_key(&node.name),
     });
-    Report { nodes: nodes.collect(), changes }
+    DryRunReport { nodes: nodes.collect(), changes }
 }
 
 /// What the decisions so far come to.
 #[derive(Default)]
-struct Known {
-    standing: BTreeMap<Key, Change>,
+struct PendingChanges {
+    standing: BTreeMap<Key, PendingChange>,
     /// Nodes whose agent's start is known, with its mode.
     started: BTreeMap<String, String>,
 }
 
-impl Known {
+impl PendingChanges {
     fn take(&mut self, event: Decision) {
         if let Some(mode) = starts(&event) {
             self.started.insert(event.node.clone(), mode.to_owned());
@@ -198,7 +198,7 @@ impl Known {
             return;
         }
         let Decision { node, pod, container, old: now, new: then, reason: why, .. } = event;
-        self.standing.insert(key, Change { node, pod, container, knob, now, then, why });
+        self.standing.insert(key, PendingChange { node, pod, container, knob, now, then, why });
     }
 }
 
@@ -209,9 +209,9 @@ fn starts(event: &Decision) -> Option<&str> {
 }
 
 /// What an agent would change by its status.
-fn standing(status: GetStatusResponse) -> Report {
+fn standing(status: GetStatusResponse) -> DryRunReport {
     let node = status.node;
-    let of_node = |knob: &str, now, then, why: String| Change {
+    let of_node = |knob: &str, now, then, why: String| PendingChange {
         node: node.clone(),
         pod: None,
         container: None,
@@ -220,7 +220,7 @@ fn standing(status: GetStatusResponse) -> Report {
         then,
         why,
     };
-    let mut changes: Vec<Change> = Vec::new();
+    let mut changes: Vec<PendingChange> = Vec::new();
     for daemon in status.daemons.iter().filter(|daemon| daemon.state == "would-protect") {
         let now = daemon.actual.map(|score| score.to_string());
         let why = format!("{} (pid {}) is a daemon the node cannot live without", daemon.name, daemon.pid);
@@ -240,15 +240,18 @@ fn standing(status: GetStatusResponse) -> Report {
     let changed = changes.len();
     let row =
         NodeReport { cluster: status.cluster, node, mode, containers, changes: changed, complete: true };
-    Report { nodes: vec![row], changes }
+    DryRunReport { nodes: vec![row], changes }
 }
 
-fn of_container<'a>(node: &'a str, container: &'a ContainerStatus) -> impl Iterator<Item = Change> + 'a {
+fn of_container<'a>(
+    node: &'a str,
+    container: &'a ContainerStatus,
+) -> impl Iterator<Item = PendingChange> + 'a {
     let identity = container.identity.clone().unwrap_or_default();
     let differs = container.knobs.iter().filter(|knob| {
         knob.wanted.is_some() && knob.wanted != knob.actual && knob.state() == ConvergeState::Dirty
     });
-    differs.map(move |knob| Change {
+    differs.map(move |knob| PendingChange {
         node: node.to_owned(),
         pod: Some(wire::pod(&identity)),
         container: Some(identity.container.clone()),
@@ -259,7 +262,7 @@ fn of_container<'a>(node: &'a str, container: &'a ContainerStatus) -> impl Itera
     })
 }
 
-fn text(report: &Report, output: &Output) -> String {
+fn text(report: &DryRunReport, output: &Output) -> String {
     let incomplete: BTreeSet<&str> =
         report.nodes.iter().filter(|node| !node.complete).map(|node| node.node.as_str()).collect();
     let starred = |node: &str| {
@@ -284,7 +287,7 @@ fn text(report: &Report, output: &Output) -> String {
     text
 }
 
-fn nodes(report: &Report, starred: impl Fn(&str) -> String) -> Table {
+fn nodes(report: &DryRunReport, starred: impl Fn(&str) -> String) -> Table {
     let mut table = Table::new(&["NODE", "MODE", "CONTAINERS", "WOULD-CHANGE"]);
     for node in &report.nodes {
         let count = match (node.changes, node.complete) {
@@ -298,7 +301,7 @@ fn nodes(report: &Report, starred: impl Fn(&str) -> String) -> Table {
     table
 }
 
-fn changes(report: &Report, wide: bool, starred: impl Fn(&str) -> String) -> Table {
+fn changes(report: &DryRunReport, wide: bool, starred: impl Fn(&str) -> String) -> Table {
     let mut titles = vec!["NODE", "POD", "CONTAINER", "KNOB", "NOW", "THEN"];
     titles.extend(wide.then_some("WHY"));
     let mut table = Table::new(&titles);

@@ -14,7 +14,7 @@ use crate::commands::backtest::Measured;
 use crate::commands::recommend::amount;
 use crate::commands::series;
 use crate::failure::Failure;
-use crate::output::{Answer, Output};
+use crate::output::{Output, YesOrNo};
 use crate::table::{Cell, Table};
 
 /// Show what containers used: mean, peak and percentiles of the seconds of a window.
@@ -57,7 +57,7 @@ pub(crate) struct UsageArgs {
     /// From one value to the next. Seconds are kept for a minute; a value of more is the mean of CPU or the peak of memory,
     /// of several replicas that of the one at rank 95 %.
     #[arg(long, value_enum, default_value = "1m", requires = "series", conflicts_with = "local")]
-    step: Step,
+    step: UsageStep,
     /// How long to follow the agent, such as 10m; until it is interrupted unless given.
     #[arg(long = "for", value_name = "DURATION", value_parser = window, requires = "local", requires = "series")]
     length: Option<u64>,
@@ -72,7 +72,7 @@ impl UsageArgs {
 
 /// From one value to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Step {
+enum UsageStep {
     #[value(name = "1s")]
     Second,
     #[value(name = "1m")]
@@ -83,7 +83,7 @@ enum Step {
     Day,
 }
 
-impl Step {
+impl UsageStep {
     const fn seconds(self) -> u64 {
         match self {
             Self::Second => 1,
@@ -119,7 +119,7 @@ fn window(text: &str) -> Result<u64, String> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Record {
+struct UsageRow {
     namespace: String,
     workload: String,
     container: String,
@@ -152,7 +152,7 @@ impl From<Stats> for Distribution {
     }
 }
 
-impl From<UsageRecord> for Record {
+impl From<UsageRecord> for UsageRow {
     fn from(r: UsageRecord) -> Self {
         let all = |m: BTreeMap<String, Stats>| m.into_iter().map(|(k, v)| (k, v.into())).collect();
         Self {
@@ -172,7 +172,7 @@ impl From<UsageRecord> for Record {
     }
 }
 
-pub(crate) async fn run(args: &UsageArgs, peers: &Peers<'_>, output: &Output) -> Result<Answer, Failure> {
+pub(crate) async fn run(args: &UsageArgs, peers: &Peers<'_>, output: &Output) -> Result<YesOrNo, Failure> {
     if let Some(resource) = args.resource.filter(|_| args.series) {
         return over_time(args, resource.into(), peers).await;
     }
@@ -181,13 +181,13 @@ pub(crate) async fn run(args: &UsageArgs, peers: &Peers<'_>, output: &Output) ->
     } else {
         kept(args, peers.recommender).await?
     };
-    let records: Vec<Record> = found.into_iter().map(Record::from).collect();
+    let records: Vec<UsageRow> = found.into_iter().map(UsageRow::from).collect();
     output.answer(&records, || table(&records, output.is_wide()))?;
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
 /// Use over time as CSV.
-async fn over_time(args: &UsageArgs, resource: Resource, peers: &Peers<'_>) -> Result<Answer, Failure> {
+async fn over_time(args: &UsageArgs, resource: Resource, peers: &Peers<'_>) -> Result<YesOrNo, Failure> {
     let count = if args.local {
         let fits = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
         let wants = |namespace: &str, workload: &str, container: &str| {
@@ -209,7 +209,7 @@ async fn over_time(args: &UsageArgs, resource: Resource, peers: &Peers<'_>) -> R
         };
         series::print_stored(peers.recommender, request).await?
     };
-    Ok(if count > 0 { Answer::Yes } else { Answer::No })
+    Ok(if count > 0 { YesOrNo::Yes } else { YesOrNo::No })
 }
 
 /// What the agent has of the last minute.
@@ -237,7 +237,7 @@ async fn kept(args: &UsageArgs, address: &Address) -> Result<Vec<UsageRecord>, F
 const SHOWN: [&str; 3] = ["50", "90", "99"];
 const FURTHER: [&str; 3] = ["95", "99.5", "99.9"];
 
-fn table(records: &[Record], wide: bool) -> Table {
+fn table(records: &[UsageRow], wide: bool) -> Table {
     let mut titles = vec![
         "NAMESPACE",
         "WORKLOAD",
@@ -264,7 +264,7 @@ fn table(records: &[Record], wide: bool) -> Table {
     table
 }
 
-fn row(r: &Record, resource: &str, usage: &Distribution, wide: bool) -> Vec<Cell> {
+fn row(r: &UsageRow, resource: &str, usage: &Distribution, wide: bool) -> Vec<Cell> {
     let shown = |value: Option<u64>| Cell::from(amount(resource, value));
     let percentile = |p: &&str| shown(usage.percentiles.get(*p).copied());
     let mut row: Vec<Cell> = vec![

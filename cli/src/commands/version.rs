@@ -4,7 +4,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::output::{Answer, Output};
+use crate::output::{Output, YesOrNo};
 
 /// Print the version.
 #[derive(Debug, Args)]
@@ -20,7 +20,7 @@ struct Version {
     target: String,
 }
 
-pub(crate) fn run(_: &VersionArgs, output: &Output) -> Result<Answer, Failure> {
+pub(crate) fn run(_: &VersionArgs, output: &Output) -> Result<YesOrNo, Failure> {
     let version = Version {
         name: "evenkeel",
         version: env!("CARGO_PKG_VERSION"),
@@ -28,5 +28,5 @@ pub(crate) fn run(_: &VersionArgs, output: &Output) -> Result<Answer, Failure> {
     };
     output
         .answer_text(&version, || format!("{} {} ({})\n", version.name, version.version, version.target))?;
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::read::Progress;
 use crate::failure::Failure;
-use crate::output::{Answer, Output};
+use crate::output::{Output, YesOrNo};
 use crate::table::Table;
 
 /// Windows of one length.
@@ -21,11 +21,11 @@ struct Judged {
     /// Mean confidence that was stated.
     confidence: f64,
     /// Part of the windows that kept to each value.
-    held: Vec<Held>,
+    held: Vec<ForecastCoverage>,
 }
 
 #[derive(Serialize)]
-struct Held {
+struct ForecastCoverage {
     value: String,
     part: f64,
 }
@@ -36,7 +36,7 @@ pub(super) fn run(
     resource: Resource,
     progress: &mut Progress,
     output: &Output,
-) -> Result<Answer, Failure> {
+) -> Result<YesOrNo, Failure> {
     let judged = [Window::Hour, Window::Day].map(|window| {
         let mut all = Foretold::default();
         for (done, series) in trace.iter().enumerate() {
@@ -45,7 +45,7 @@ pub(super) fn run(
         }
         let names = ["mean", "max", "min"].map(str::to_owned).into_iter();
         let names = names.chain(Percentile::STANDARD.into_iter().map(|p| format!("p{p}")));
-        let held = names.zip(all.held()).map(|(value, part)| Held { value, part });
+        let held = names.zip(all.held()).map(|(value, part)| ForecastCoverage { value, part });
         Judged {
             window_seconds: window.ms() / 1_000,
             windows: all.windows,
@@ -55,7 +55,7 @@ pub(super) fn run(
     });
     progress.end();
     output.answer(&judged, || table(&judged))?;
-    Ok(if judged.iter().any(|judged| judged.windows > 0) { Answer::Yes } else { Answer::No })
+    Ok(if judged.iter().any(|judged| judged.windows > 0) { YesOrNo::Yes } else { YesOrNo::No })
 }
 
 fn table(judged: &[Judged]) -> Table {

@@ -24,7 +24,7 @@ use serde::Serialize;
 
 use crate::client::Address;
 use crate::failure::Failure;
-use crate::output::{Answer, Output, print};
+use crate::output::{Output, YesOrNo, print};
 use read::Progress;
 
 /// Replay traces of use: set requests from the past by a rule, judge them by what came after.
@@ -308,7 +308,7 @@ impl Judged {
     }
 }
 
-pub(crate) fn run(args: &BacktestArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+pub(crate) fn run(args: &BacktestArgs, address: &Address, output: &Output) -> Result<YesOrNo, Failure> {
     let resource = args.resource.into();
     let rules = rules(args)?;
     let mut progress = Progress::new();
@@ -357,7 +357,7 @@ pub(crate) fn run(args: &BacktestArgs, address: &Address, output: &Output) -> Re
             several => output.answer_text(&several, || text::render(&replayed, output))?,
         }
     }
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
 /// The series to replay, of a file, of a recommender's history or of a Prometheus.
@@ -373,7 +373,7 @@ fn trace(
     if let Some(file) = &args.trace {
         return read::trace(file, resource, progress);
     }
-    let asked = prometheus::Asked {
+    let asked = prometheus::RangeQuery {
         url: args.prometheus.as_deref().unwrap_or_default(),
         query: args.query.as_deref(),
         resource,
@@ -529,7 +529,7 @@ pub(crate) fn at_equal_risk(
 /// What a rule says of a series at one time, in the units of the trace.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Said {
+pub(super) struct SeriesRecommendation {
     pub(super) series: String,
     pub(super) resource: &'static str,
     pub(super) rule: String,
@@ -544,7 +544,7 @@ pub(super) struct Said {
     pub(super) notes: Vec<String>,
 }
 
-impl Said {
+impl SeriesRecommendation {
     pub(super) fn new(
         series: &Series,
         resource: Resource,
@@ -575,26 +575,28 @@ pub(super) fn recommend_of_prometheus(
     timeout_ms: u64,
     namespace: Option<&str>,
     output: &Output,
-) -> Result<Answer, Failure> {
+) -> Result<YesOrNo, Failure> {
     let (rule, now) = (Named::default(), now_ms());
     let mut progress = Progress::new();
     let (mut said, mut text, mut remarks) = (Vec::new(), String::new(), Vec::new());
     for resource in Resource::ALL {
         let (query, since_ms, step_ms) = (None, SINCE_MS, STEP_MS);
-        let asked = prometheus::Asked { url, query, resource, since_ms, step_ms, now_ms: now, timeout_ms };
+        let asked =
+            prometheus::RangeQuery { url, query, resource, since_ms, step_ms, now_ms: now, timeout_ms };
         let answered = prometheus::series(&asked, &mut progress)?;
         remarks.extend(answered.remarks());
         let wanted = |name: &str| namespace.is_none_or(|n| name.split('/').next() == Some(n));
         let all = answered.series.iter().filter(|series| wanted(&series.name));
-        let of =
-            all.map(|one| Said::new(one, resource, "goal", replay::answer_at(one, resource, &rule, now)));
-        let of: Vec<Said> = of.collect();
+        let of = all.map(|one| {
+            SeriesRecommendation::new(one, resource, "goal", replay::answer_at(one, resource, &rule, now))
+        });
+        let of: Vec<SeriesRecommendation> = of.collect();
         text.push_str(&text::said(&of, resource.as_str(), resource, output));
         said.extend(of);
     }
     remarks.iter().for_each(|remark| eprintln!("{remark}"));
     output.answer_text(&said, || text)?;
-    Ok(if said.iter().any(|one| one.request.is_some()) { Answer::Yes } else { Answer::No })
+    Ok(if said.iter().any(|one| one.request.is_some()) { YesOrNo::Yes } else { YesOrNo::No })
 }
 
 /// What `recommend` asks of a Prometheus: two weeks of five minutes.
@@ -608,7 +610,7 @@ fn answer_at(
     rules: &[(String, Named)],
     at: u64,
     output: &Output,
-) -> Result<Answer, Failure> {
+) -> Result<YesOrNo, Failure> {
     let mut said = Vec::new();
     let mut requests = Vec::new();
     for series in trace {
@@ -619,7 +621,7 @@ fn answer_at(
                 let risk = answer.risk_then;
                 requests.push((series.name.as_str(), Request { time_ms: at, request, lower, upper, risk }));
             }
-            said.push(Said::new(series, resource, name, answer));
+            said.push(SeriesRecommendation::new(series, resource, name, answer));
         }
     }
     if let Some(file) = &args.requests_out {
@@ -628,7 +630,7 @@ fn answer_at(
     let title = format!("as of {} s", Seconds(at));
     output.answer_text(&said, || text::said(&said, &title, resource, output))?;
     let is_known = said.iter().any(|said| said.request.is_some());
-    Ok(if is_known { Answer::Yes } else { Answer::No })
+    Ok(if is_known { YesOrNo::Yes } else { YesOrNo::No })
 }
 
 fn write_file(file: &Path, text: &str) -> Result<(), Failure> {

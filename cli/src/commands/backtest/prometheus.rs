@@ -37,7 +37,7 @@ const MEMORY: &str = "max by (namespace, pod, container) \
 
 /// What is asked.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct RangeQuery<'a> {
     /// Where it is, with the path before `/api/v1`.
     pub(super) url: &'a str,
     /// PromQL; what cAdvisor measures without.
@@ -94,7 +94,7 @@ struct Data {
 }
 
 #[derive(Deserialize)]
-struct Row {
+struct MatrixSeries {
     metric: BTreeMap<String, String>,
     values: Vec<(f64, String)>,
 }
@@ -103,7 +103,7 @@ struct Row {
 ///
 /// # Errors
 /// When Prometheus cannot be reached, refuses, takes too long, or answers something else than a matrix of a range.
-pub(super) fn series(asked: &Asked<'_>, progress: &mut Progress) -> Result<Answered, Failure> {
+pub(super) fn series(asked: &RangeQuery<'_>, progress: &mut Progress) -> Result<Answered, Failure> {
     let step_ms = asked.step_ms.max(1_000);
     if CHUNK_MS / step_ms > MOST_POINTS {
         let why = format!("a step of {} s is more than {MOST_POINTS} points a day", step_ms / 1_000);
@@ -134,7 +134,11 @@ pub(super) fn series(asked: &Asked<'_>, progress: &mut Progress) -> Result<Answe
     Ok(answered)
 }
 
-fn chunk(agent: &Agent, asked: &Asked<'_>, times_ms: [u64; 3]) -> Result<(Vec<Row>, Vec<String>), Failure> {
+fn chunk(
+    agent: &Agent,
+    asked: &RangeQuery<'_>,
+    times_ms: [u64; 3],
+) -> Result<(Vec<MatrixSeries>, Vec<String>), Failure> {
     let url = format!("{}/api/v1/query_range", asked.url.trim_end_matches('/'));
     let [start, end, step] = times_ms.map(|ms| format!("{}.{:03}", ms / 1_000, ms % 1_000));
     let query = asked.query.unwrap_or(match asked.resource {
@@ -163,7 +167,7 @@ fn chunk(agent: &Agent, asked: &Asked<'_>, times_ms: [u64; 3]) -> Result<(Vec<Ro
 }
 
 /// No answer, or a part of one.
-fn unanswered(asked: &Asked<'_>, error: &ureq::Error, what: &str) -> Failure {
+fn unanswered(asked: &RangeQuery<'_>, error: &ureq::Error, what: &str) -> Failure {
     if let ureq::Error::Timeout(_) = error {
         let why = format!("no answer within {:?}", Duration::from_millis(asked.timeout_ms));
         return failed(asked, why, "give a longer --timeout or --step, or ask for less");
@@ -171,7 +175,7 @@ fn unanswered(asked: &Asked<'_>, error: &ureq::Error, what: &str) -> Failure {
     failed(asked, format!("{what}{error}"), "see that it is up; give a longer --step, or ask for less")
 }
 
-fn failed(asked: &Asked<'_>, why: impl Into<String>, remedy: &str) -> Failure {
+fn failed(asked: &RangeQuery<'_>, why: impl Into<String>, remedy: &str) -> Failure {
     Failure::new("cannot ask Prometheus", asked.url.to_owned(), why, remedy)
 }
 
@@ -188,7 +192,7 @@ impl Gathered {
         Self { resource, series: BTreeMap::new(), left_out: 0, warnings: Vec::new() }
     }
 
-    fn take(&mut self, (rows, warnings): (Vec<Row>, Vec<String>)) {
+    fn take(&mut self, (rows, warnings): (Vec<MatrixSeries>, Vec<String>)) {
         for warning in warnings {
             if !self.warnings.contains(&warning) {
                 self.warnings.push(warning);
@@ -253,9 +257,9 @@ mod tests {
             [(60.0, "0.5"), (120.0, "NaN"), (180.0, "-1"), (240.0, "+Inf"), (60.0, "0.7"), (30.5, "1e-6")];
         let values = values.map(|(time, value)| (time, value.to_owned())).to_vec();
         let metric = labels(&[("namespace", "n"), ("pod", "p"), ("container", "c")]);
-        gathered.take((vec![Row { metric, values }], vec!["partial".into()]));
+        gathered.take((vec![MatrixSeries { metric, values }], vec!["partial".into()]));
         gathered.take((
-            vec![Row { metric: labels(&[("job", "j")]), values: vec![(1.0, "x".into())] }],
+            vec![MatrixSeries { metric: labels(&[("job", "j")]), values: vec![(1.0, "x".into())] }],
             vec!["partial".into()],
         ));
         let answered = gathered.finish();

@@ -8,7 +8,7 @@ use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::backtest::replay::Request;
 use evenkeel_rightsizing::backtest::trace::Seconds;
 
-use super::{Judged, Replayed, Said};
+use super::{Judged, Replayed, SeriesRecommendation};
 use crate::output::Output;
 use crate::table::{Cell, Table, Tone};
 use crate::units;
@@ -194,7 +194,12 @@ pub(super) fn in_units(value: u64, resource: Resource) -> f64 {
 }
 
 /// What rules say at one time.
-pub(super) fn said(said: &[Said], title: &str, resource: Resource, output: &Output) -> String {
+pub(super) fn said(
+    said: &[SeriesRecommendation],
+    title: &str,
+    resource: Resource,
+    output: &Output,
+) -> String {
     let mut table =
         Table::new(&["SERIES", "RULE", "REQUEST", "LOWER", "UPPER", "TIER", "CONFIDENCE", "RISK", "NOTES"]);
     let amount = |value: Option<f64>| match (value, resource) {

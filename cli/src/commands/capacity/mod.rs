@@ -25,8 +25,8 @@ use evenkeel_model::resource_type::ResourceTypes;
 use crate::client::block_on;
 use crate::commands::snapshot::{self, ServerArgs};
 use crate::failure::Failure;
-use crate::output::{Answer, Output};
-use read::Source;
+use crate::output::{Output, YesOrNo};
+use read::SnapshotSource;
 use scenarios::WhatIf;
 
 /// Count how many more pods fit a cluster, as kube-scheduler would place them.
@@ -113,7 +113,7 @@ pub(crate) fn run(
     args: &CapacityArgs,
     recommender: &crate::client::Address,
     output: &Output,
-) -> Result<Answer, Failure> {
+) -> Result<YesOrNo, Failure> {
     if !args.live && args.snapshot.is_empty() {
         let (whole, ask) = block_on(ask::whole(args, recommender))?;
         return told(args, &whole, &ask, output);
@@ -121,8 +121,11 @@ pub(crate) fn run(
     let recommended = block_on(args.what_if.recommendations(recommender))?;
     let types = args.types.as_deref().map(crate::input::types).transpose()?;
     let question = question(args, types.as_ref())?;
-    let source =
-        if args.live { Source::Live(snapshot::live(&args.server)?) } else { Source::Files(&args.snapshot) };
+    let source = if args.live {
+        SnapshotSource::Live(snapshot::live(&args.server)?)
+    } else {
+        SnapshotSource::Files(&args.snapshot)
+    };
     let snapshot = read::snapshot(&source, None, types.as_ref())?;
     let changed = match &recommended {
         Some(by) => Some(Changed { cluster: read::snapshot(&source, Some(by), types.as_ref())?.cluster, by }),
@@ -136,10 +139,10 @@ pub(crate) fn run(
 }
 
 /// Prints the answer; whether enough fit.
-fn told(args: &CapacityArgs, whole: &Whole, ask: &Ask, output: &Output) -> Result<Answer, Failure> {
+fn told(args: &CapacityArgs, whole: &Whole, ask: &Ask, output: &Output) -> Result<YesOrNo, Failure> {
     output.answer_text(whole, || text::render(whole, ask, output))?;
     let enough = whole.answer.count >= args.need.unwrap_or(1);
-    Ok(if enough { Answer::Yes } else { Answer::No })
+    Ok(if enough { YesOrNo::Yes } else { YesOrNo::No })
 }
 
 fn question(args: &CapacityArgs, types: Option<&ResourceTypes>) -> Result<Question, Failure> {

@@ -30,7 +30,7 @@ const YAML_BYTES: u64 = 64 << 20;
 type Text = Stream<Box<dyn Read + Send>>;
 
 /// Where a cluster is read from.
-pub(super) enum Source<'a> {
+pub(super) enum SnapshotSource<'a> {
     /// Files that are one cluster.
     Files(&'a [PathBuf]),
     /// What an API server said just now.
@@ -42,7 +42,7 @@ pub(super) enum Source<'a> {
 /// # Errors
 /// With the file, the object's place in it, and what is wrong.
 pub(super) fn snapshot(
-    source: &Source<'_>,
+    source: &SnapshotSource<'_>,
     recommendations: Option<&Recommendations>,
     types: Option<&ResourceTypes>,
 ) -> Result<Snapshot, Failure> {
@@ -54,7 +54,7 @@ pub(super) fn snapshot(
     };
     let mut loader = Loader::new();
     let once_only = |files: &[PathBuf]| files.iter().any(|file| file == Path::new("-"));
-    if recommendations.is_some() && matches!(source, Source::Files(files) if once_only(files)) {
+    if recommendations.is_some() && matches!(source, SnapshotSource::Files(files) if once_only(files)) {
         let why = "standard input can be read once only";
         return Err(Failure::usage("cannot count twice", "--snapshot", why, "save the snapshot to a file"));
     }
@@ -62,11 +62,11 @@ pub(super) fn snapshot(
         loader = loader.changing(&change);
     }
     match source {
-        Source::Files(files) => files.iter().try_for_each(|path| {
+        SnapshotSource::Files(files) => files.iter().try_for_each(|path| {
             let name = input::name(path);
             read_into(&mut loader, open(path, &name)?, &name)
         })?,
-        Source::Live(file) => {
+        SnapshotSource::Live(file) => {
             let name = "the API server's answer";
             let failed = |e: std::io::Error| Failure::new("cannot read", name, e.to_string(), "try again");
             let mut file = file.try_clone().map_err(failed)?;
@@ -221,7 +221,7 @@ pub(super) fn scheduler_config(path: &Path) -> Result<Value, Failure> {
 
 /// One row of what `evenkeel recommend -o json` prints.
 #[derive(Debug, Deserialize)]
-struct Row {
+struct RecommendationRow {
     namespace: String,
     workload: String,
     container: String,
@@ -236,7 +236,7 @@ struct Row {
 pub(super) fn recommendations(path: &Path) -> Result<Recommendations, Failure> {
     let name = input::name(path);
     let text = input::text(path)?;
-    let rows: Vec<Row> = serde_json::from_str(&text).map_err(|error| {
+    let rows: Vec<RecommendationRow> = serde_json::from_str(&text).map_err(|error| {
         let remedy = "give what recommend -o json printed";
         Failure::new("cannot use the recommendations", &name, error.to_string(), remedy)
     })?;
@@ -252,7 +252,7 @@ pub(super) async fn ask_recommendations(address: &Address) -> Result<Recommendat
     let request = ListRecommendationsRequest::default();
     let answer =
         recommender.list_recommendations(request).await.map_err(|e| address.failed(&e))?.into_inner();
-    let rows = answer.recommendations.into_iter().map(|r| Row {
+    let rows = answer.recommendations.into_iter().map(|r| RecommendationRow {
         namespace: r.namespace,
         workload: r.workload,
         container: r.container,
@@ -262,7 +262,7 @@ pub(super) async fn ask_recommendations(address: &Address) -> Result<Recommendat
     Ok(collected(rows))
 }
 
-fn collected(rows: impl IntoIterator<Item = Row>) -> Recommendations {
+fn collected(rows: impl IntoIterator<Item = RecommendationRow>) -> Recommendations {
     let mut all = Recommendations::new();
     for row in rows {
         if let Some(request) = row.request {

@@ -19,12 +19,12 @@ const KEPT_BACK: [&str; 9] = [
 
 /// Why a request is not passed on.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct HeadRefusal {
     status: u16,
     why: String,
 }
 
-impl Refused {
+impl HeadRefusal {
     pub(super) fn new(status: u16, why: impl Into<String>) -> Self {
         Self { status, why: why.into() }
     }
@@ -49,18 +49,18 @@ pub(super) fn moved(to: &str, cookie: &str) -> String {
 
 /// A head that was read.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct RequestHead {
     method: String,
     to: String,
     fields: Vec<(String, String)>,
 }
 
-impl Head {
+impl RequestHead {
     /// Reads one, and what came behind it.
     ///
     /// # Errors
     /// When it is none, or too large.
-    pub(super) fn read(stream: &mut impl Read) -> Result<(Self, Vec<u8>), Refused> {
+    pub(super) fn read(stream: &mut impl Read) -> Result<(Self, Vec<u8>), HeadRefusal> {
         let (mut got, mut buffer) = (Vec::new(), [0; 4096]);
         let end = loop {
             if let Some(end) = got.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -68,12 +68,12 @@ impl Head {
             }
             match stream.read(&mut buffer) {
                 Ok(read @ 1..) if got.len() < MAX_HEAD => got.extend_from_slice(&buffer[..read]),
-                _ => return Err(Refused::new(400, "this is no request of at most 32 KiB")),
+                _ => return Err(HeadRefusal::new(400, "this is no request of at most 32 KiB")),
             }
         };
         let behind = got.split_off(end + 4);
         let head = std::str::from_utf8(&got).ok().and_then(Self::of);
-        Ok((head.ok_or_else(|| Refused::new(400, "this is no request"))?, behind))
+        Ok((head.ok_or_else(|| HeadRefusal::new(400, "this is no request"))?, behind))
     }
 
     fn of(text: &str) -> Option<Self> {
@@ -102,21 +102,21 @@ impl Head {
     ///
     /// # Errors
     /// What is wrong.
-    pub(super) fn is_for(&self, port: u16) -> Result<(), Refused> {
+    pub(super) fn is_for(&self, port: u16) -> Result<(), HeadRefusal> {
         let hosts = [format!("127.0.0.1:{port}"), format!("localhost:{port}")];
         let host = self.field("host").unwrap_or_default();
         if !hosts.iter().any(|own| own == host) {
-            return Err(Refused::new(421, format!("call it http://{}", hosts[0])));
+            return Err(HeadRefusal::new(421, format!("call it http://{}", hosts[0])));
         }
         let of_others = self.field("origin").is_some_and(|origin| origin != format!("http://{host}"))
             || self.field("sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none"));
         if of_others && (self.method != "GET" || self.field("origin").is_some()) {
-            return Err(Refused::new(403, "a page of another site sends it"));
+            return Err(HeadRefusal::new(403, "a page of another site sends it"));
         }
         let path = self.to.split('?').next().unwrap_or_default();
         match path == "/" || path == "/ui" || path.starts_with("/ui/") {
             true => Ok(()),
-            false => Err(Refused::new(404, "only pages are passed on, below /ui/")),
+            false => Err(HeadRefusal::new(404, "only pages are passed on, below /ui/")),
         }
     }
 
@@ -129,12 +129,12 @@ impl Head {
     ///
     /// # Errors
     /// When it does not.
-    pub(super) fn has_cookie(&self, name: &str, key: &str) -> Result<(), Refused> {
+    pub(super) fn has_cookie(&self, name: &str, key: &str) -> Result<(), HeadRefusal> {
         let cookies =
             self.field("cookie").unwrap_or_default().split(';').filter_map(|c| c.trim().split_once('='));
         match cookies.filter(|(of, _)| *of == name).any(|(_, value)| value == key) {
             true => Ok(()),
-            false => Err(Refused::new(
+            false => Err(HeadRefusal::new(
                 403,
                 "open the URL that evenkeel dashboard printed: its key lets this browser in",
             )),
@@ -145,8 +145,8 @@ impl Head {
     ///
     /// # Errors
     /// When that is not said in advance.
-    pub(super) fn length(&self) -> Result<u64, Refused> {
-        let unknown = || Refused::new(411, "a body is passed on with its length alone");
+    pub(super) fn length(&self) -> Result<u64, HeadRefusal> {
+        let unknown = || HeadRefusal::new(411, "a body is passed on with its length alone");
         if self.field("transfer-encoding").is_some() {
             return Err(unknown());
         }

@@ -16,13 +16,13 @@ use crate::client::Address;
 use crate::failure::Failure;
 
 /// A connection, of either kind.
-pub(crate) enum Line {
+pub(crate) enum UpstreamConnection {
     Unix(UnixStream),
     Plain(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
-impl Line {
+impl UpstreamConnection {
     /// Waits so long for each piece of an answer.
     fn patience(&self, time: Duration) -> io::Result<()> {
         match self {
@@ -33,7 +33,7 @@ impl Line {
     }
 }
 
-impl Read for Line {
+impl Read for UpstreamConnection {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Unix(stream) => stream.read(buffer),
@@ -43,7 +43,7 @@ impl Read for Line {
     }
 }
 
-impl Write for Line {
+impl Write for UpstreamConnection {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Unix(stream) => stream.write(bytes),
@@ -62,13 +62,13 @@ impl Write for Line {
 }
 
 /// The recommender's HTTP interface.
-pub(crate) enum Target {
+pub(crate) enum Upstream {
     Unix(PathBuf),
     Plain(String),
     Tls { authority: String, name: ServerName<'static>, config: Arc<ClientConfig> },
 }
 
-impl Target {
+impl Upstream {
     /// The one that is meant: a URL, or the socket of the recommender's address.
     ///
     /// # Errors
@@ -159,7 +159,7 @@ impl Target {
     ///
     /// # Errors
     /// When nobody answers there.
-    pub(crate) fn connect(&self) -> Result<Line, Failure> {
+    pub(crate) fn connect(&self) -> Result<UpstreamConnection, Failure> {
         let failed = |at: &str, why: String| {
             let remedy = "start evenkeel-recommender with serve.http, or say where it is with --http";
             Failure::new("cannot reach the recommender", at.to_owned(), why, remedy)
@@ -167,17 +167,19 @@ impl Target {
         match self {
             Self::Unix(path) => {
                 let at = path.display().to_string();
-                UnixStream::connect(path).map(Line::Unix).map_err(|why| failed(&at, why.to_string()))
+                UnixStream::connect(path)
+                    .map(UpstreamConnection::Unix)
+                    .map_err(|why| failed(&at, why.to_string()))
             }
-            Self::Plain(at) => {
-                TcpStream::connect(at.as_str()).map(Line::Plain).map_err(|why| failed(at, why.to_string()))
-            }
+            Self::Plain(at) => TcpStream::connect(at.as_str())
+                .map(UpstreamConnection::Plain)
+                .map_err(|why| failed(at, why.to_string())),
             Self::Tls { authority, name, config } => {
                 let stream = TcpStream::connect(authority.as_str())
                     .map_err(|why| failed(authority, why.to_string()))?;
                 let tls = ClientConnection::new(Arc::clone(config), name.clone());
                 let tls = tls.map_err(|why| failed(authority, why.to_string()))?;
-                Ok(Line::Tls(Box::new(StreamOwned::new(tls, stream))))
+                Ok(UpstreamConnection::Tls(Box::new(StreamOwned::new(tls, stream))))
             }
         }
     }
@@ -235,9 +237,9 @@ mod tests {
         let socket = Address::new(Peer::Recommender, "unix:///run/evenkeel/recommender.sock");
         let grpc = Address::new(Peer::Recommender, "https://r.example:9520");
         assert!(
-            matches!(Target::of(None, &socket), Ok(Target::Unix(path)) if path.ends_with("recommender.sock"))
+            matches!(Upstream::of(None, &socket), Ok(Upstream::Unix(path)) if path.ends_with("recommender.sock"))
         );
-        assert!(Target::of(None, &grpc).is_err(), "gRPC has another address");
+        assert!(Upstream::of(None, &grpc).is_err(), "gRPC has another address");
         for (url, fits) in [
             ("http://127.0.0.1:9521", true),
             ("http://[::1]:9521/", true),
@@ -250,7 +252,7 @@ mod tests {
             ("r.example:9521", false),
             ("http://a@127.0.0.1:1", false),
         ] {
-            assert_eq!(Target::of(Some(url), &socket).is_ok(), fits, "{url} without --ca-file");
+            assert_eq!(Upstream::of(Some(url), &socket).is_ok(), fits, "{url} without --ca-file");
         }
     }
 }

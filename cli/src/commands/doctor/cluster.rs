@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use evenkeel_proto::v1::{Decision, ListEventsRequest, ListNodesRequest, ListNodesResponse, Node};
 
 use super::neighbours::unreachable;
-use super::{Finding, State, updater};
+use super::{CheckStatus, Finding, updater};
 use crate::client::{self, Address};
 use crate::failure::Failure;
 
@@ -27,7 +27,7 @@ pub(super) async fn findings(address: &Address) -> Vec<Finding> {
     let answer = match nodes(address).await {
         Ok(answer) => answer,
         Err(failure) => {
-            let failed = Finding { state: State::Fail, ..unreachable("recommender", &failure) };
+            let failed = Finding { state: CheckStatus::Fail, ..unreachable("recommender", &failure) };
             return vec![failed];
         }
     };
@@ -200,7 +200,10 @@ mod tests {
         assert_eq!(certificate.page, "doctor.md#recommenders-certificate");
         assert_eq!(of("recommender's clock").remedy.as_deref(), Some("set the clock"));
         assert_eq!(of("recommender's lease").found, "it stands by; r-1 leads");
-        assert_eq!((of("recommender's log").state, of("versions").state), (State::Ok, State::Warn));
+        assert_eq!(
+            (of("recommender's log").state, of("versions").state),
+            (CheckStatus::Ok, CheckStatus::Warn)
+        );
     }
 
     #[test]
@@ -214,7 +217,7 @@ mod tests {
         };
         let checks: Vec<String> = of_node(&node).into_iter().map(|f| f.check).collect();
         assert_eq!(checks, ["node connection", "node clock", "node bounds", "node words"]);
-        assert_eq!(of_node(&Node { gone: true, ..Node::default() })[0].state, State::Fail);
+        assert_eq!(of_node(&Node { gone: true, ..Node::default() })[0].state, CheckStatus::Fail);
         let told = |time_usec, result: &str, reason: &str| Decision {
             node: "n".into(),
             kind: "node".into(),

@@ -10,7 +10,7 @@ use evenkeel_host::hierarchy::{Controller, Hierarchy};
 use evenkeel_host::kernel_log::KernelLog;
 use evenkeel_host::roots::Roots;
 
-use super::{Finding, State};
+use super::{CheckStatus, Finding};
 
 /// Cgroups looked at for a file before it counts as missing: one may lack a controller that others have.
 const LOOKED_AT: usize = 16;
@@ -18,7 +18,7 @@ const LOOKED_AT: usize = 16;
 const SYSTEM_BUS: &str = "run/dbus/system_bus_socket";
 
 /// A file of cgroups and what it is for.
-struct File {
+struct CgroupFile {
     check: &'static str,
     controller: Controller,
     v1: Option<&'static str>,
@@ -27,8 +27,8 @@ struct File {
     remedy: &'static str,
 }
 
-const FILES: [File; 7] = [
-    File {
+const FILES: [CgroupFile; 7] = [
+    CgroupFile {
         check: "cpu.idle",
         controller: Controller::Cpu,
         v1: Some("cpu.idle"),
@@ -36,7 +36,7 @@ const FILES: [File; 7] = [
         without: "cpu.idle_best_effort has no effect",
         remedy: "use Linux 5.15 or later",
     },
-    File {
+    CgroupFile {
         check: "cpu burst",
         controller: Controller::Cpu,
         v1: Some("cpu.cfs_burst_us"),
@@ -44,7 +44,7 @@ const FILES: [File; 7] = [
         without: "a container cannot save up quota for a burst",
         remedy: "use Linux 5.14 or later with CONFIG_CFS_BANDWIDTH",
     },
-    File {
+    CgroupFile {
         check: "cpuset.cpus",
         controller: Controller::Cpuset,
         v1: Some("cpuset.cpus"),
@@ -52,7 +52,7 @@ const FILES: [File; 7] = [
         without: "cpu.exclusive_cores has no effect",
         remedy: "give the cpuset controller on to children of the root",
     },
-    File {
+    CgroupFile {
         check: "memory protection",
         controller: Controller::Memory,
         v1: Some("memory.soft_limit_in_bytes"),
@@ -60,7 +60,7 @@ const FILES: [File; 7] = [
         without: "requested memory is not protected from reclaim",
         remedy: "give the memory controller on to children of the root",
     },
-    File {
+    CgroupFile {
         check: "memory.reclaim",
         controller: Controller::Memory,
         v1: None,
@@ -68,7 +68,7 @@ const FILES: [File; 7] = [
         without: "pressure is relieved by limits, freezing and killing, not by reclaim",
         remedy: "use Linux 5.19 or later with cgroup v2",
     },
-    File {
+    CgroupFile {
         check: "OOM events",
         controller: Controller::Memory,
         v1: Some("memory.oom_control"),
@@ -76,7 +76,7 @@ const FILES: [File; 7] = [
         without: "OOM kills are seen by their count in samples alone",
         remedy: "give the memory controller on to children of the root",
     },
-    File {
+    CgroupFile {
         check: "cgroup.kill",
         controller: Controller::Freezer,
         v1: None,
@@ -95,7 +95,7 @@ pub(super) fn findings(roots: &Roots) -> Vec<Finding> {
     findings
 }
 
-fn of_file(tree: &CgroupTree, file: &File) -> Finding {
+fn of_file(tree: &CgroupTree, file: &CgroupFile) -> Finding {
     let home = tree.layout().home(file.controller);
     let name = match home {
         None => None,
@@ -143,7 +143,7 @@ fn kernel_log(roots: &Roots) -> Finding {
         Ok(_) => Finding::ok("kernel log", "can be read: victims of OOM kills are told by process"),
         Err(e) => Finding::error(
             "kernel log",
-            State::Warn,
+            CheckStatus::Warn,
             &e,
             "OOM kills are told by container alone; run with CAP_SYSLOG and /dev/kmsg (no ProtectKernelLogs=)",
         ),
@@ -178,11 +178,11 @@ mod tests {
         let roots = Roots::new(dir.path(), dir.path());
         std::fs::create_dir(dir.path().join("1")).unwrap();
         std::fs::write(dir.path().join("1/comm"), "init\n").unwrap();
-        assert_eq!(bus(&roots, dir.path()).state, State::Ok);
+        assert_eq!(bus(&roots, dir.path()).state, CheckStatus::Ok);
         std::fs::write(dir.path().join("1/comm"), "systemd\n").unwrap();
-        assert_eq!(bus(&roots, dir.path()).state, State::Warn);
+        assert_eq!(bus(&roots, dir.path()).state, CheckStatus::Warn);
         std::fs::create_dir_all(dir.path().join("run/dbus")).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(dir.path().join(SYSTEM_BUS)).unwrap();
-        assert_eq!(bus(&roots, dir.path()).state, State::Ok);
+        assert_eq!(bus(&roots, dir.path()).state, CheckStatus::Ok);
     }
 }

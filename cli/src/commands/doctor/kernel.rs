@@ -6,7 +6,7 @@ use evenkeel_host::roots::Roots;
 use evenkeel_qos::checks;
 use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
-use super::{Finding, State};
+use super::{CheckStatus, Finding};
 use crate::units;
 
 /// Since this kernel a score below zero orders guaranteed processes among themselves (badness may be negative),
@@ -68,7 +68,9 @@ fn version(release: &str) -> Option<(u32, u32)> {
 fn cgroups(roots: &Roots) -> Vec<Finding> {
     let layout = match Layout::detect(roots) {
         Ok(layout) => layout,
-        Err(e) => return vec![Finding::error("cgroups", State::Fail, &e, "mount the cgroup file system")],
+        Err(e) => {
+            return vec![Finding::error("cgroups", CheckStatus::Fail, &e, "mount the cgroup file system")];
+        }
     };
     let mut findings = vec![Finding::ok("cgroups", format!("cgroup {}", layout.mode().name()))];
     findings.extend(Controller::ALL.into_iter().map(|c| controller(&layout, c)));
@@ -115,7 +117,7 @@ fn pressure(roots: &Roots) -> Finding {
 
 fn machine(roots: &Roots) -> Finding {
     match node_facts(roots) {
-        Err(e) => Finding::error("swap", State::Fail, &e, "mount procfs and name it with --proc"),
+        Err(e) => Finding::error("swap", CheckStatus::Fail, &e, "mount procfs and name it with --proc"),
         Ok(facts) if facts.swap_total_bytes.is_zero() => {
             let size = units::bytes(facts.memory_bytes.get());
             Finding::ok("swap", format!("off; {size} memory, {} CPU", units::cpu(facts.cpu_milli.get())))
@@ -225,16 +227,16 @@ mod tests {
         write("sys/kernel/osrelease", "4.19.0-1\n");
         write("sys/vm/overcommit_memory", "0\n");
         let roots = Roots::new(dir.path(), dir.path());
-        assert_eq!(kernel(&roots).state, State::Warn);
-        assert_eq!(overcommit(&roots).state, State::Warn);
-        assert_eq!(pressure(&roots).state, State::Warn);
-        assert_eq!(cgroups(&roots)[0].state, State::Fail);
-        assert_eq!(panic_on_oom(&roots).state, State::Warn);
+        assert_eq!(kernel(&roots).state, CheckStatus::Warn);
+        assert_eq!(overcommit(&roots).state, CheckStatus::Warn);
+        assert_eq!(pressure(&roots).state, CheckStatus::Warn);
+        assert_eq!(cgroups(&roots)[0].state, CheckStatus::Fail);
+        assert_eq!(panic_on_oom(&roots).state, CheckStatus::Warn);
         write("sys/vm/panic_on_oom", "0\n");
-        assert_eq!(panic_on_oom(&roots).state, State::Ok);
+        assert_eq!(panic_on_oom(&roots).state, CheckStatus::Ok);
         write("sys/vm/overcommit_memory", "1\n");
         write("pressure/memory", "some avg10=0.00\n");
-        assert_eq!(overcommit(&roots).state, State::Ok);
-        assert_eq!(pressure(&roots).state, State::Ok);
+        assert_eq!(overcommit(&roots).state, CheckStatus::Ok);
+        assert_eq!(pressure(&roots).state, CheckStatus::Ok);
     }
 }

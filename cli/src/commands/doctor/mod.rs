@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use crate::client::Peers;
 use crate::failure::Failure;
-use crate::output::{Answer, Output};
+use crate::output::{Output, YesOrNo};
 use crate::table::Table;
 use crate::wire;
 
@@ -65,13 +65,13 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// How a check came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum State {
+enum CheckStatus {
     Ok,
     Warn,
     Fail,
 }
 
-impl State {
+impl CheckStatus {
     const fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -90,7 +90,7 @@ struct Finding {
     check: String,
     /// Where the documentation explains it, below `docs/`.
     page: String,
-    state: State,
+    state: CheckStatus,
     found: String,
     remedy: Option<String>,
 }
@@ -117,7 +117,7 @@ fn section(check: &str) -> String {
 }
 
 impl Finding {
-    fn new(check: String, state: State, found: String, remedy: Option<String>) -> Self {
+    fn new(check: String, state: CheckStatus, found: String, remedy: Option<String>) -> Self {
         Self { node: None, page: format!("doctor.md#{}", section(&check)), check, state, found, remedy }
     }
 
@@ -127,25 +127,25 @@ impl Finding {
     }
 
     fn ok(check: impl Into<String>, found: impl Into<String>) -> Self {
-        Self::new(check.into(), State::Ok, found.into(), None)
+        Self::new(check.into(), CheckStatus::Ok, found.into(), None)
     }
 
     fn warn(check: impl Into<String>, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self::new(check.into(), State::Warn, found.into(), Some(remedy.into()))
+        Self::new(check.into(), CheckStatus::Warn, found.into(), Some(remedy.into()))
     }
 
     fn fail(check: impl Into<String>, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { state: State::Fail, ..Self::warn(check, found, remedy) }
+        Self { state: CheckStatus::Fail, ..Self::warn(check, found, remedy) }
     }
 
     /// A check the kernel did not let us make; the error's own remedy comes first.
-    fn error(check: &str, state: State, error: &HostError, remedy: &'static str) -> Self {
+    fn error(check: &str, state: CheckStatus, error: &HostError, remedy: &'static str) -> Self {
         let remedy = error.remedy().unwrap_or(remedy);
         Self { state, ..Self::warn(check, error.to_string(), remedy) }
     }
 }
 
-pub(crate) async fn run(args: &DoctorArgs, peers: &Peers<'_>, output: &Output) -> Result<Answer, Failure> {
+pub(crate) async fn run(args: &DoctorArgs, peers: &Peers<'_>, output: &Output) -> Result<YesOrNo, Failure> {
     let begun = Instant::now();
     let findings = loop {
         let findings = findings(args, peers).await;
@@ -157,10 +157,10 @@ pub(crate) async fn run(args: &DoctorArgs, peers: &Peers<'_>, output: &Output) -
     };
     output.answer(&findings, || table(&findings))?;
     if args.wait.is_some() {
-        return Ok(if is_up(&findings) { Answer::Yes } else { Answer::No });
+        return Ok(if is_up(&findings) { YesOrNo::Yes } else { YesOrNo::No });
     }
-    let is_sound = findings.iter().all(|f| f.state != State::Fail);
-    Ok(if is_sound { Answer::Yes } else { Answer::No })
+    let is_sound = findings.iter().all(|f| f.state != CheckStatus::Fail);
+    Ok(if is_sound { YesOrNo::Yes } else { YesOrNo::No })
 }
 
 async fn findings(args: &DoctorArgs, peers: &Peers<'_>) -> Vec<Finding> {
@@ -179,12 +179,13 @@ async fn findings(args: &DoctorArgs, peers: &Peers<'_>) -> Vec<Finding> {
 fn is_up(findings: &[Finding]) -> bool {
     let waited = ["agent", "recommender"];
     let answers =
-        |check: &str| findings.iter().find(|f| f.check == check).is_none_or(|f| f.state == State::Ok);
+        |check: &str| findings.iter().find(|f| f.check == check).is_none_or(|f| f.state == CheckStatus::Ok);
     // On a node the recommender may be another machine's business.
     let is_cluster = !findings.iter().any(|f| f.check == "agent");
-    let of_nodes = findings.iter().filter(|f| f.check == "node connection").all(|f| f.state == State::Ok);
+    let of_nodes =
+        findings.iter().filter(|f| f.check == "node connection").all(|f| f.state == CheckStatus::Ok);
     let waited = if is_cluster { answers(waited[1]) && of_nodes } else { answers(waited[0]) };
-    waited && findings.iter().all(|f| f.state != State::Fail)
+    waited && findings.iter().all(|f| f.state != CheckStatus::Fail)
 }
 
 fn roots(args: &DoctorArgs) -> Roots {

@@ -175,19 +175,19 @@ pub(super) fn unreachable(check: &str, failure: &Failure) -> Finding {
 mod tests {
     use evenkeel_proto::v1::{KnobStatus, KubeletStatus};
 
-    use super::super::State;
+    use super::super::CheckStatus;
     use super::*;
 
     #[test]
     fn a_kubelet_and_other_rules_are_a_mixture() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots::new(dir.path(), dir.path());
-        assert_eq!(kubelet(&roots, Some("proposal")).state, State::Ok);
+        assert_eq!(kubelet(&roots, Some("proposal")).state, CheckStatus::Ok);
         std::fs::create_dir(dir.path().join("42")).unwrap();
         std::fs::write(dir.path().join("42/comm"), "kubelet\n").unwrap();
-        assert_eq!(kubelet(&roots, Some("proposal")).state, State::Warn);
-        assert_eq!(kubelet(&roots, None).state, State::Warn);
-        assert_eq!(kubelet(&roots, Some("kubelet")).state, State::Ok);
+        assert_eq!(kubelet(&roots, Some("proposal")).state, CheckStatus::Warn);
+        assert_eq!(kubelet(&roots, None).state, CheckStatus::Warn);
+        assert_eq!(kubelet(&roots, Some("kubelet")).state, CheckStatus::Ok);
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
         let found = of_agent(&status);
         assert_eq!(
             (found.len(), found[0].check.as_str(), found[0].state),
-            (2, "agent's certificate", State::Warn)
+            (2, "agent's certificate", CheckStatus::Warn)
         );
         assert_eq!((found[1].check.as_str(), found[1].page.as_str()), ("landlock", "doctor.md#landlock"));
     }
@@ -218,23 +218,23 @@ mod tests {
         let kubelet =
             |trouble: &str| Some(KubeletStatus { trouble: trouble.to_owned(), ..KubeletStatus::default() });
         for (known, state, part) in [
-            (known.clone(), State::Ok, "3 known, 2 containers"),
+            (known.clone(), CheckStatus::Ok, "3 known, 2 containers"),
             (
                 PodsStatus { generation: 0, kubelet: kubelet(""), ..known.clone() },
-                State::Ok,
+                CheckStatus::Ok,
                 "by the kubelet",
             ),
             (
                 PodsStatus { kubelet: kubelet(trouble), ..known.clone() },
-                State::Warn,
+                CheckStatus::Warn,
                 "(last: never): 403: Forbidden",
             ),
             (
                 PodsStatus { refused: vec!["shop/web: no".into()], ..known.clone() },
-                State::Warn,
+                CheckStatus::Warn,
                 "shop/web: no",
             ),
-            (PodsStatus { kept: true, ..known }, State::Warn, "earlier run"),
+            (PodsStatus { kept: true, ..known }, CheckStatus::Warn, "earlier run"),
         ] {
             let finding = pods(&known);
             assert!(finding.state == state && finding.found.contains(part), "{part}: {finding:?}");
@@ -251,8 +251,8 @@ mod tests {
             std::fs::write(path, text).unwrap();
             cpu_manager(dir.path()).map(|finding| finding.state)
         };
-        assert_eq!(state(r#"{"policyName":"none"}"#), Some(State::Ok));
-        assert_eq!(state(r#"{"policyName":"static","defaultCpuSet":"0-1"}"#), Some(State::Warn));
+        assert_eq!(state(r#"{"policyName":"none"}"#), Some(CheckStatus::Ok));
+        assert_eq!(state(r#"{"policyName":"static","defaultCpuSet":"0-1"}"#), Some(CheckStatus::Warn));
         assert_eq!(state("nonsense"), None);
     }
 
@@ -261,7 +261,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("run/crio")).unwrap();
         std::fs::write(dir.path().join("run/docker.sock"), "").unwrap();
-        assert_eq!(runtimes(dir.path()).state, State::Warn);
+        assert_eq!(runtimes(dir.path()).state, CheckStatus::Warn);
         let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("run/crio/crio.sock")).unwrap();
         assert_eq!(runtimes(dir.path()).found, "CRI-O at /run/crio/crio.sock");
     }

@@ -6,7 +6,7 @@ use evenkeel_host::hierarchy::Layout;
 use evenkeel_host::roots::Roots;
 use evenkeel_host::sampler::{descriptors_needed, raise_nofile};
 
-use super::{Finding, State};
+use super::{CheckStatus, Finding};
 
 /// Containers a node is expected to hold at most.
 const CONTAINERS: u64 = 1000;
@@ -23,7 +23,7 @@ pub(super) fn findings(roots: &Roots) -> Vec<Finding> {
 fn capabilities() -> Vec<Finding> {
     let held = match held() {
         Ok(held) => held,
-        Err(e) => return vec![Finding::error("capabilities", State::Fail, &e, "run as root")],
+        Err(e) => return vec![Finding::error("capabilities", CheckStatus::Fail, &e, "run as root")],
     };
     Held::ALL.into_iter().map(|capability| finding_of(capability, held.contains(&capability))).collect()
 }
@@ -58,7 +58,7 @@ fn process_events() -> Finding {
         Ok(_) => Finding::ok("process events", "the kernel tells of every fork and exec"),
         Err(e) => Finding::error(
             "process events",
-            State::Warn,
+            CheckStatus::Warn,
             &e,
             "new processes are found by the audit; run with CAP_NET_ADMIN in the node's network namespace",
         ),
@@ -71,7 +71,7 @@ fn descriptors(roots: &Roots) -> Finding {
         return Finding::warn(check, "how many are needed is not known without cgroups", "see cgroups");
     };
     match raise_nofile(descriptors_needed(&layout, CONTAINERS)) {
-        Err(e) => Finding::error(check, State::Warn, &e, "set LimitNOFILE= in the unit"),
+        Err(e) => Finding::error(check, CheckStatus::Warn, &e, "set LimitNOFILE= in the unit"),
         Ok(n) if n.is_enough() => {
             Finding::ok(check, format!("{} may be open, enough for {CONTAINERS} containers", n.limit))
         }
@@ -90,10 +90,10 @@ mod tests {
     #[test]
     fn a_missing_capability_names_what_is_lost() {
         let finding = finding_of(Held::SysResource, false);
-        assert_eq!(finding.state, State::Warn);
+        assert_eq!(finding.state, CheckStatus::Warn);
         assert!(finding.found.contains("scores below") && finding.found.contains("pressure"), "{finding:?}");
         assert!(finding.remedy.unwrap().contains("CAP_SYS_RESOURCE"));
-        assert_eq!(finding_of(Held::Kill, true).state, State::Ok);
+        assert_eq!(finding_of(Held::Kill, true).state, CheckStatus::Ok);
     }
 
     #[test]
@@ -104,8 +104,8 @@ mod tests {
             std::fs::write(dir.path().join("self/uid_map"), map).unwrap();
             user_namespace(&Roots::new(dir.path(), dir.path())).state
         };
-        assert_eq!(state("         0          0 4294967295\n"), State::Ok);
-        assert_eq!(state("         0     100000      65536\n"), State::Warn);
-        assert_eq!(state(""), State::Warn);
+        assert_eq!(state("         0          0 4294967295\n"), CheckStatus::Ok);
+        assert_eq!(state("         0     100000      65536\n"), CheckStatus::Warn);
+        assert_eq!(state(""), CheckStatus::Warn);
     }
 }

@@ -69,7 +69,7 @@ fn of_updates(told: &ListUpdatesResponse) -> Option<Finding> {
 mod tests {
     use evenkeel_proto::v1::{PodLeftAlone, PodUpdate};
 
-    use super::super::State;
+    use super::super::CheckStatus;
     use super::*;
 
     #[test]
@@ -90,12 +90,17 @@ mod tests {
             assert!(told(mode, &["NoRoom"], 9).is_none());
         }
         for (reasons, conflicts, state, words) in [
-            (&[][..], 0, State::Ok, "on, 7 looks at pods"),
-            (&["TooYoung", "Budget"][..], 2, State::Ok, "left alone for now: Budget 1, TooYoung 1"),
-            (&["NoRoom", "TooYoung", "NoRoom"][..], 0, State::Warn, "on; left alone: NoRoom 2, TooYoung 1"),
-            (&["OtherUpdater"][..], 0, State::Warn, "OtherUpdater 1"),
-            (&["Frozen"][..], 0, State::Warn, "on, and frozen"),
-            (&[][..], 5, State::Warn, "5 of the last steps met pods"),
+            (&[][..], 0, CheckStatus::Ok, "on, 7 looks at pods"),
+            (&["TooYoung", "Budget"][..], 2, CheckStatus::Ok, "left alone for now: Budget 1, TooYoung 1"),
+            (
+                &["NoRoom", "TooYoung", "NoRoom"][..],
+                0,
+                CheckStatus::Warn,
+                "on; left alone: NoRoom 2, TooYoung 1",
+            ),
+            (&["OtherUpdater"][..], 0, CheckStatus::Warn, "OtherUpdater 1"),
+            (&["Frozen"][..], 0, CheckStatus::Warn, "on, and frozen"),
+            (&[][..], 5, CheckStatus::Warn, "5 of the last steps met pods"),
         ] {
             let found = told("on", reasons, conflicts).unwrap();
             assert!(

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 use evenkeel_model::quantity::Quantity;
 
-use super::Row;
+use super::RecommendationRow;
 use crate::failure::Failure;
 
 /// Which of them, in which order.
@@ -74,9 +74,9 @@ impl FilterArgs {
     ///
     /// # Errors
     /// When a price is given without a list of prices.
-    pub(super) fn apply(&self, rows: &mut Vec<Row>, has_prices: bool) -> Result<(), Failure> {
+    pub(super) fn apply(&self, rows: &mut Vec<RecommendationRow>, has_prices: bool) -> Result<(), Failure> {
         if let Some(wanted) = &self.workload {
-            let name = |row: &Row| row.workload.rsplit('/').next() == Some(wanted);
+            let name = |row: &RecommendationRow| row.workload.rsplit('/').next() == Some(wanted);
             rows.retain(|row| row.workload == *wanted || name(row));
         }
         match &self.min_saving {
@@ -98,7 +98,7 @@ impl FilterArgs {
             }),
         }
         if self.sort == Order::Saving && has_prices {
-            let saved = |row: &Row| row.saving_per_month.unwrap_or(f64::NEG_INFINITY);
+            let saved = |row: &RecommendationRow| row.saving_per_month.unwrap_or(f64::NEG_INFINITY);
             rows.sort_by(|a, b| saved(b).total_cmp(&saved(a)));
         } else if self.sort == Order::Saving {
             rows.sort_by_key(|row| (row.resource.clone(), Reverse(row.saving.unwrap_or(i64::MIN))));

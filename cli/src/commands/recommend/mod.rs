@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::backtest::{TIMEOUT, time};
 use crate::client::{self, Address};
 use crate::failure::Failure;
-use crate::output::{Answer, Format, Output};
+use crate::output::{Format, Output, YesOrNo};
 use crate::table::{Cell, Table, clean};
 use crate::wire::{self, ClassChange};
 use crate::{input, units};
@@ -61,7 +61,7 @@ pub(crate) struct RecommendArgs {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Row {
+struct RecommendationRow {
     namespace: String,
     workload: String,
     container: String,
@@ -104,7 +104,7 @@ struct Row {
     init: bool,
 }
 
-impl Row {
+impl RecommendationRow {
     /// As a command that carries it out.
     fn change(&self) -> Change<'_> {
         Change {
@@ -140,7 +140,7 @@ fn filled(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-impl From<Recommendation> for Row {
+impl From<Recommendation> for RecommendationRow {
     fn from(r: Recommendation) -> Self {
         Self {
             saving: saving(&r),
@@ -178,7 +178,11 @@ impl From<Recommendation> for Row {
     }
 }
 
-pub(crate) async fn run(args: &RecommendArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+pub(crate) async fn run(
+    args: &RecommendArgs,
+    address: &Address,
+    output: &Output,
+) -> Result<YesOrNo, Failure> {
     if let Some(url) = &args.prometheus {
         return super::backtest::recommend_of_prometheus(
             url,
@@ -211,9 +215,9 @@ pub(crate) async fn run(args: &RecommendArgs, address: &Address, output: &Output
             (answer.recommendations, remarks)
         }
     };
-    let mut rows: Vec<Row> = found.into_iter().map(Row::from).collect();
+    let mut rows: Vec<RecommendationRow> = found.into_iter().map(RecommendationRow::from).collect();
     if let Some(prices) = &prices {
-        let per_month = |row: &Row| prices.per_month(&row.resource, row.saving?);
+        let per_month = |row: &RecommendationRow| prices.per_month(&row.resource, row.saving?);
         rows.iter_mut().for_each(|row| row.saving_per_month = per_month(row));
     }
     args.filter.apply(&mut rows, prices.is_some())?;
@@ -228,7 +232,7 @@ pub(crate) async fn run(args: &RecommendArgs, address: &Address, output: &Output
         if output.format() == Format::Patch {
             let remarks = remarks.iter().map(|line| format!("# {}\n", clean(line)));
             return remarks.collect::<String>()
-                + &patch::commands(&rows.iter().map(Row::change).collect::<Vec<_>>());
+                + &patch::commands(&rows.iter().map(RecommendationRow::change).collect::<Vec<_>>());
         }
         let mut text = output.rendered(&table(&rows, output));
         if output.format() != Format::Csv && !remarks.is_empty() {
@@ -238,7 +242,7 @@ pub(crate) async fn run(args: &RecommendArgs, address: &Address, output: &Output
         }
         text
     })?;
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
 /// What the mark means.
@@ -267,7 +271,7 @@ fn states(loading: bool, panic: Panic, reason: &str) -> Vec<String> {
 }
 
 /// What all recommendations save together, but for those that rest on too little.
-fn totals(all: &[Row]) -> Vec<String> {
+fn totals(all: &[RecommendationRow]) -> Vec<String> {
     let of = |resource: &str| {
         let known = all.iter().filter(|r| r.resource == resource && r.replicas > 0);
         let (young, old): (Vec<_>, Vec<_>) =
@@ -330,7 +334,7 @@ fn of_pod(answer: &RecommendPodResponse) -> Vec<String> {
     lines
 }
 
-fn table(rows: &[Row], output: &Output) -> Table {
+fn table(rows: &[RecommendationRow], output: &Output) -> Table {
     let (wide, csv) = (output.is_wide(), output.format() == Format::Csv);
     let mut titles = vec![
         "NAMESPACE",
@@ -474,7 +478,7 @@ mod tests {
             (vec![cpu(500, 10, 0, true)], vec![]),
         ];
         for (all, want) in table {
-            assert_eq!(totals(&all.into_iter().map(Row::from).collect::<Vec<_>>()), want);
+            assert_eq!(totals(&all.into_iter().map(RecommendationRow::from).collect::<Vec<_>>()), want);
         }
     }
 
@@ -482,7 +486,7 @@ mod tests {
     fn a_start_is_told_where_one_was_seen() {
         let told = |start: Option<u64>| {
             let seen = Recommendation { start, start_seconds: 90, ..cpu(1_000, 250, 3, false) };
-            let row = serde_json::to_value(Row::from(seen)).unwrap();
+            let row = serde_json::to_value(RecommendationRow::from(seen)).unwrap();
             (row.get("start").cloned(), row.get("startSeconds").cloned())
         };
         assert_eq!(told(None), (None, None));

@@ -14,9 +14,9 @@ use serde::Serialize;
 
 use crate::client::Address;
 use crate::failure::Failure;
-use crate::output::{Answer, Output};
+use crate::output::{Output, YesOrNo};
 use crate::table::{Cell, Table, Tone};
-use read::{Read, Recorded};
+use read::{Recorded, RecordedDecisions};
 
 /// Make recorded decisions again from their own inputs, and tell which would come out differently.
 #[derive(Debug, Args)]
@@ -36,7 +36,7 @@ pub(crate) struct ReplayArgs {
 /// The answer.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Report {
+struct ReplayReport {
     /// Decisions read.
     decisions: u64,
     /// Those that come out as recorded.
@@ -67,18 +67,18 @@ struct Difference {
     inputs: BTreeMap<String, String>,
 }
 
-pub(crate) async fn run(args: &ReplayArgs, agent: &Address, output: &Output) -> Result<Answer, Failure> {
+pub(crate) async fn run(args: &ReplayArgs, agent: &Address, output: &Output) -> Result<YesOrNo, Failure> {
     let read = match &args.from {
         Some(path) => read::from_path(path)?,
         None => read::from_agent(agent).await?,
     };
     let report = report(read);
     output.answer_text(&report, || text(&report, output))?;
-    Ok(if report.differs == 0 { Answer::Yes } else { Answer::No })
+    Ok(if report.differs == 0 { YesOrNo::Yes } else { YesOrNo::No })
 }
 
-fn report(read: Read) -> Report {
-    let mut report = Report { unread: read.unread, ..Report::default() };
+fn report(read: RecordedDecisions) -> ReplayReport {
+    let mut report = ReplayReport { unread: read.unread, ..ReplayReport::default() };
     for recorded in read.decisions {
         report.decisions += 1;
         match replay(&recorded.decision) {
@@ -111,7 +111,7 @@ fn difference(of: Recorded, recorded: String, now: String) -> Difference {
 }
 
 /// Counts first, then every difference; what was skipped only among all columns.
-fn text(report: &Report, output: &Output) -> String {
+fn text(report: &ReplayReport, output: &Output) -> String {
     let mut counts = Table::new(&["DECISIONS", "SAME", "DIFFERENT", "NOTHING TO DECIDE"]);
     let tone = if report.differs == 0 { Tone::Good } else { Tone::Bad };
     let skipped: u64 = report.skipped.values().sum();
@@ -142,7 +142,7 @@ fn text(report: &Report, output: &Output) -> String {
     parts.join("\n")
 }
 
-fn differences(report: &Report, wide: bool) -> Table {
+fn differences(report: &ReplayReport, wide: bool) -> Table {
     let mut titles = vec!["SEQ", "TIME", "POD", "CONTAINER", "KIND", "KNOB", "RECORDED", "NOW", "REASON"];
     if wide {
         titles.push("INPUTS");

@@ -36,14 +36,14 @@ pub(super) struct Recorded {
 
 /// Everything read, and what could not be.
 #[derive(Debug, Default)]
-pub(super) struct Read {
+pub(super) struct RecordedDecisions {
     /// The decisions, in the order found.
     pub(super) decisions: Vec<Recorded>,
     /// What could not be read, in words.
     pub(super) unread: Vec<String>,
 }
 
-impl Read {
+impl RecordedDecisions {
     fn unread(&mut self, what: String) {
         if self.unread.len() < MAX_UNREAD {
             self.unread.push(what);
@@ -66,13 +66,13 @@ impl Read {
 ///
 /// # Errors
 /// When the agent cannot be asked.
-pub(super) async fn from_agent(address: &Address) -> Result<Read, Failure> {
+pub(super) async fn from_agent(address: &Address) -> Result<RecordedDecisions, Failure> {
     let mut agent = client::agent(address).await?;
     let status = agent.get_status(GetStatusRequest {}).await.map_err(|e| address.failed(&e))?;
     let node = status.into_inner().node;
     let request = WatchDecisionsRequest { no_follow: true, ..Default::default() };
     let mut stream = agent.watch_decisions(request).await.map_err(|e| address.failed(&e))?.into_inner();
-    let mut read = Read::default();
+    let mut read = RecordedDecisions::default();
     while let Some(message) = stream.message().await.map_err(|e| address.failed(&e))? {
         match message.event {
             Some(Watched::Decision(decision)) => read.wire(decision, &node),
@@ -90,7 +90,7 @@ pub(super) async fn from_agent(address: &Address) -> Result<Read, Failure> {
 ///
 /// # Errors
 /// When it cannot be read, or is neither.
-pub(super) fn from_path(path: &Path) -> Result<Read, Failure> {
+pub(super) fn from_path(path: &Path) -> Result<RecordedDecisions, Failure> {
     if path == Path::new("-") {
         return from_text(io::stdin().lock(), path);
     }
@@ -106,11 +106,11 @@ fn unreadable(path: &Path, why: &str, remedy: &str) -> Failure {
 }
 
 /// The log itself, or a state directory with the log in it.
-fn from_log(path: &Path) -> Result<Read, Failure> {
+fn from_log(path: &Path) -> Result<RecordedDecisions, Failure> {
     let inner = path.join("decisions");
     let dir = if inner.is_dir() { &inner } else { path };
     let log = Snapshot::open(dir).map_err(|e| unreadable(dir, &e.to_string(), "copy the directory again"))?;
-    let mut read = Read::default();
+    let mut read = RecordedDecisions::default();
     for torn in log.torn() {
         // The last of a log that is being written is read up to here next time.
         read.unread(format!(
@@ -165,8 +165,8 @@ struct Printed {
 }
 
 /// Values one after the other, or lists of them.
-fn from_text(reader: impl io::Read, path: &Path) -> Result<Read, Failure> {
-    let mut read = Read::default();
+fn from_text(reader: impl io::Read, path: &Path) -> Result<RecordedDecisions, Failure> {
+    let mut read = RecordedDecisions::default();
     let text = reader.take(MAX_TEXT_BYTES);
     for value in serde_json::Deserializer::from_reader(BufReader::new(text)).into_iter::<Value>() {
         let remedy = "give what evenkeel events -o json prints";
@@ -178,7 +178,7 @@ fn from_text(reader: impl io::Read, path: &Path) -> Result<Read, Failure> {
     Ok(read)
 }
 
-fn printed(read: &mut Read, value: Value) {
+fn printed(read: &mut RecordedDecisions, value: Value) {
     let seq = value.get("seq").and_then(Value::as_u64);
     let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
     match serde_json::from_value::<Printed>(value) {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::keep::Keep;
 
 /// A kind the simulator reads.
-pub(super) struct Kind {
+pub(super) struct SnapshotKind {
     /// Name.
     pub(super) kind: &'static str,
     /// Group and version, as objects name them.
@@ -24,8 +24,8 @@ const fn kind(
     plural: &'static str,
     namespaced: bool,
     cost: &'static str,
-) -> Kind {
-    Kind { kind, api_version, plural, namespaced, cost }
+) -> SnapshotKind {
+    SnapshotKind { kind, api_version, plural, namespaced, cost }
 }
 
 const CORE: &str = "v1";
@@ -33,7 +33,7 @@ const APPS: &str = "apps/v1";
 const STORAGE: &str = "storage.k8s.io/v1";
 
 /// All of them. Secrets and configuration maps are never asked for.
-pub(super) const KINDS: [Kind; 19] = [
+pub(super) const KINDS: [SnapshotKind; 19] = [
     kind("Node", CORE, "nodes", false, "there is nothing that pods could run on"),
     kind("Pod", CORE, "pods", true, "nodes look empty"),
     kind(
@@ -97,7 +97,7 @@ pub(super) const KINDS: [Kind; 19] = [
     ),
 ];
 
-impl Kind {
+impl SnapshotKind {
     /// Path of the list, of one namespace where one is given and the kind has them.
     pub(super) fn path(&self, namespace: Option<&str>) -> String {
         let group = if self.api_version == CORE {
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn of(name: &str) -> &'static Kind {
+    fn of(name: &str) -> &'static SnapshotKind {
         KINDS.iter().find(|kind| kind.kind == name).unwrap()
     }
 
@@ -165,7 +165,8 @@ mod tests {
                 allowed.push(format!("{}/{resource}", group.as_str().unwrap()));
             }
         }
-        let group = |kind: &Kind| kind.api_version.rsplit_once('/').map_or("", |(group, _)| group).to_owned();
+        let group =
+            |kind: &SnapshotKind| kind.api_version.rsplit_once('/').map_or("", |(group, _)| group).to_owned();
         let mut wanted: Vec<String> =
             KINDS.iter().map(|kind| format!("{}/{}", group(kind), kind.plural)).collect();
         allowed.sort();

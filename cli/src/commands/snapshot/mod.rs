@@ -14,11 +14,11 @@ use evenkeel_proto::v1::SnapshotRequest;
 use serde::Serialize;
 
 use crate::client::{self, Address, block_on};
-use crate::cluster::{Cluster, ListError, unusable};
+use crate::cluster::{ApiConnection, ListError, unusable};
 use crate::failure::Failure;
-use crate::output::{Answer, Output};
+use crate::output::{Output, YesOrNo};
 use crate::table::{Cell, Table, clean};
-use kinds::{KINDS, Kind};
+use kinds::{KINDS, SnapshotKind};
 use sink::Sink;
 
 /// Times a list is begun again because its pages have expired.
@@ -80,13 +80,13 @@ impl ServerArgs {
     ///
     /// # Errors
     /// When no server is known, or what names it cannot be used.
-    pub(crate) fn open(&self) -> Result<Cluster, Failure> {
+    pub(crate) fn open(&self) -> Result<ApiConnection, Failure> {
         let choice = Choice {
             kubeconfig: self.kubeconfig.clone(),
             context: self.context.clone(),
             server: self.server.clone(),
         };
-        let cluster = Cluster::open(&choice)?;
+        let cluster = ApiConnection::open(&choice)?;
         if cluster.is_unchecked() {
             warn("the server's certificate is not checked (insecure-skip-tls-verify)");
         }
@@ -115,7 +115,7 @@ struct KindSaved {
     cost: Option<&'static str>,
 }
 
-pub(crate) fn run(args: &SnapshotArgs, recommender: &Address, output: &Output) -> Result<Answer, Failure> {
+pub(crate) fn run(args: &SnapshotArgs, recommender: &Address, output: &Output) -> Result<YesOrNo, Failure> {
     let to_stdout = args.to == Path::new("-");
     let mut sink = if to_stdout { Sink::nameless()? } else { Sink::beside(&args.to)? };
     let mut saved = if args.reported {
@@ -124,8 +124,11 @@ pub(crate) fn run(args: &SnapshotArgs, recommender: &Address, output: &Output) -
         if args.namespace.is_some() {
             warn("only one namespace is saved: nodes look emptier than they are");
         }
-        let wish =
-            Wish { namespace: args.namespace.as_deref(), strict: args.strict, keep_all: args.keep_all };
+        let wish = SnapshotScope {
+            namespace: args.namespace.as_deref(),
+            strict: args.strict,
+            keep_all: args.keep_all,
+        };
         save(&args.server, wish, &mut sink)?
     };
     let mut file = sink.finish()?;
@@ -136,7 +139,7 @@ pub(crate) fn run(args: &SnapshotArgs, recommender: &Address, output: &Output) -
         saved.file = args.to.display().to_string();
         output.answer(&saved, || table(&saved))?;
     }
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
 /// A cluster as it is now, in a nameless file: for commands that would read a saved one.
@@ -145,20 +148,20 @@ pub(crate) fn run(args: &SnapshotArgs, recommender: &Address, output: &Output) -
 /// As `evenkeel snapshot`.
 pub(crate) fn live(server: &ServerArgs) -> Result<File, Failure> {
     let mut sink = Sink::nameless()?;
-    let saved = save(server, Wish::default(), &mut sink)?;
+    let saved = save(server, SnapshotScope::default(), &mut sink)?;
     tell_missing(&saved);
     sink.finish()
 }
 
 /// What is wanted of the objects.
 #[derive(Debug, Clone, Copy, Default)]
-struct Wish<'a> {
+struct SnapshotScope<'a> {
     namespace: Option<&'a str>,
     strict: bool,
     keep_all: bool,
 }
 
-fn save(args: &ServerArgs, wish: Wish<'_>, sink: &mut Sink) -> Result<Saved, Failure> {
+fn save(args: &ServerArgs, wish: SnapshotScope<'_>, sink: &mut Sink) -> Result<Saved, Failure> {
     let mut cluster = args.open()?;
     let mut saved = Saved { server: cluster.server().to_owned(), ..Saved::default() };
     let progress = Progress { on: stderr().is_terminal() };
@@ -188,10 +191,10 @@ fn save(args: &ServerArgs, wish: Wish<'_>, sink: &mut Sink) -> Result<Saved, Fai
 
 /// Saves the objects of one kind; how many there were.
 fn list(
-    cluster: &mut Cluster,
-    kind: &Kind,
+    cluster: &mut ApiConnection,
+    kind: &SnapshotKind,
     page_size: u32,
-    wish: Wish<'_>,
+    wish: SnapshotScope<'_>,
     sink: &mut Sink,
     progress: &Progress,
 ) -> Result<u64, ListError> {
@@ -219,7 +222,7 @@ fn list(
     }
 }
 
-fn failed(cluster: &Cluster, kind: &Kind, strict: bool, error: ListError) -> Failure {
+fn failed(cluster: &ApiConnection, kind: &SnapshotKind, strict: bool, error: ListError) -> Failure {
     let what = format!("cannot save the cluster's {} objects", kind.kind);
     let place = format!("{}{}", cluster.server(), kind.path(None));
     match error {

@@ -12,7 +12,7 @@ use crate::wire::{self, Classes, Dropped, known};
 /// Everything an agent says of itself.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Status {
+pub(super) struct AgentStatus {
     pub(super) cluster: String,
     pub(super) node: String,
     pub(super) version: String,
@@ -22,18 +22,18 @@ pub(super) struct Status {
     pub(super) capabilities: Vec<String>,
     /// Processes of the agent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<ProcessStatus>,
     pub(super) knobs: Vec<Knob>,
     pub(super) wake: Option<Wake>,
-    pub(super) sources: Vec<Source>,
-    pub(super) stream: Option<Stream>,
+    pub(super) sources: Vec<SourceStatus>,
+    pub(super) stream: Option<RecommenderStream>,
     /// Where there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) streams: Vec<Stream>,
+    pub(super) streams: Vec<RecommenderStream>,
     pub(super) pressure: Option<Pressure>,
     pub(super) holds: Vec<Hold>,
     pub(super) daemons: Vec<Daemon>,
-    pub(super) workloads_cap: Option<Cap>,
+    pub(super) workloads_cap: Option<CapStatus>,
     /// Absent where recommended requests are not accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) overlay: Option<Overlay>,
@@ -43,7 +43,7 @@ pub(super) struct Status {
     /// Absent where it does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) recommender: Option<Recommender>,
-    pub(super) containers: Vec<Container>,
+    pub(super) containers: Vec<ContainerRow>,
 }
 
 /// Whether a knob can be written on this node.
@@ -58,7 +58,7 @@ pub(super) struct Knob {
 /// A process of the agent.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Part {
+pub(super) struct ProcessStatus {
     pub(super) name: String,
     /// Absent while there is none.
     pub(super) pid: Option<u32>,
@@ -83,7 +83,7 @@ pub(super) struct Wake {
 
 /// Where containers are found.
 #[derive(Serialize)]
-pub(super) struct Source {
+pub(super) struct SourceStatus {
     pub(super) name: String,
     pub(super) address: String,
     pub(super) healthy: bool,
@@ -95,7 +95,7 @@ pub(super) struct Source {
 /// The stream to the recommender.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Stream {
+pub(super) struct RecommenderStream {
     pub(super) address: String,
     pub(super) connected: bool,
     pub(super) epoch: String,
@@ -110,7 +110,7 @@ pub(super) struct Stream {
     pub(super) leads: bool,
 }
 
-impl From<StreamStatus> for Stream {
+impl From<StreamStatus> for RecommenderStream {
     fn from(s: StreamStatus) -> Self {
         Self {
             address: s.address,
@@ -137,14 +137,14 @@ pub(super) struct Daemon {
     pub(super) pid: u32,
     pub(super) found_by: String,
     pub(super) cgroup: Option<String>,
-    pub(super) oom_score_adj: Score,
+    pub(super) oom_score_adj: ScoreStatus,
     pub(super) state: String,
     pub(super) why: Option<String>,
 }
 
 /// A score wished and there.
 #[derive(Serialize)]
-pub(super) struct Score {
+pub(super) struct ScoreStatus {
     pub(super) wanted: i32,
     pub(super) actual: Option<i32>,
 }
@@ -200,7 +200,7 @@ pub(super) struct OverlayRefusal {
 /// The limit of the cgroup that holds all workloads.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Cap {
+pub(super) struct CapStatus {
     pub(super) cgroup: String,
     pub(super) state: String,
     pub(super) why: Option<String>,
@@ -226,7 +226,7 @@ pub(super) struct Throttling {
 /// One container of the agent.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Container {
+pub(crate) struct ContainerRow {
     pub(super) pod: String,
     pub(super) container: String,
     pub(super) kind: Option<&'static str>,
@@ -263,7 +263,7 @@ pub(super) struct ContainerKnob {
     pub(super) remedy: Option<String>,
 }
 
-impl Container {
+impl ContainerRow {
     /// `namespace/pod` and name.
     pub(crate) fn is_named(&self, pod: &str, container: Option<&str>) -> bool {
         let pod_name = self.pod.split_once('/').map_or(self.pod.as_str(), |(_, name)| name);
@@ -271,12 +271,12 @@ impl Container {
     }
 
     /// Whether a decision is about it.
-    pub(crate) fn is_of(&self, event: &wire::Event) -> bool {
+    pub(crate) fn is_of(&self, event: &wire::DecisionEvent) -> bool {
         event.pod.as_deref() == Some(&*self.pod) && event.container.as_deref() == Some(&*self.container)
     }
 }
 
-impl From<GetStatusResponse> for Status {
+impl From<GetStatusResponse> for AgentStatus {
     fn from(r: GetStatusResponse) -> Self {
         Self {
             cluster: r.cluster,
@@ -286,7 +286,7 @@ impl From<GetStatusResponse> for Status {
             rules: r.rules,
             panic: r.panic,
             capabilities: r.capabilities,
-            parts: r.parts.into_iter().map(Part::from).collect(),
+            parts: r.parts.into_iter().map(ProcessStatus::from).collect(),
             knobs: r
                 .knobs
                 .into_iter()
@@ -301,7 +301,7 @@ impl From<GetStatusResponse> for Status {
             sources: r
                 .sources
                 .into_iter()
-                .map(|s| Source {
+                .map(|s| SourceStatus {
                     name: s.name,
                     address: s.address,
                     healthy: s.healthy,
@@ -310,12 +310,12 @@ impl From<GetStatusResponse> for Status {
                     remedy: some(s.remedy),
                 })
                 .collect(),
-            stream: r.stream.map(Stream::from),
-            streams: r.streams.into_iter().map(Stream::from).collect(),
+            stream: r.stream.map(RecommenderStream::from),
+            streams: r.streams.into_iter().map(RecommenderStream::from).collect(),
             pressure: r.pressure.map(Pressure::from),
             holds: r.holds.into_iter().map(Hold::from).collect(),
             daemons: r.daemons.into_iter().map(Daemon::from).collect(),
-            workloads_cap: r.workloads_cap.map(Cap::from),
+            workloads_cap: r.workloads_cap.map(CapStatus::from),
             overlay: r.overlay.map(|o| Overlay {
                 made: wire::time(o.made_usec),
                 offered: o.offered,
@@ -343,12 +343,12 @@ impl From<GetStatusResponse> for Status {
                 }),
             }),
             recommender: None,
-            containers: r.containers.into_iter().map(Container::from).collect(),
+            containers: r.containers.into_iter().map(ContainerRow::from).collect(),
         }
     }
 }
 
-impl From<PartStatus> for Part {
+impl From<PartStatus> for ProcessStatus {
     fn from(p: PartStatus) -> Self {
         Self {
             name: p.name,
@@ -370,14 +370,14 @@ impl From<DaemonStatus> for Daemon {
             pid: d.pid,
             found_by: d.found_by,
             cgroup: some(d.cgroup),
-            oom_score_adj: Score { wanted: d.wanted, actual: d.actual },
+            oom_score_adj: ScoreStatus { wanted: d.wanted, actual: d.actual },
             state: d.state,
             why: some(d.why),
         }
     }
 }
 
-impl From<WorkloadsCapStatus> for Cap {
+impl From<WorkloadsCapStatus> for CapStatus {
     fn from(c: WorkloadsCapStatus) -> Self {
         Self {
             cgroup: c.cgroup,
@@ -394,7 +394,7 @@ impl From<WorkloadsCapStatus> for Cap {
     }
 }
 
-impl From<ContainerStatus> for Container {
+impl From<ContainerStatus> for ContainerRow {
     fn from(c: ContainerStatus) -> Self {
         let identity = c.identity.unwrap_or_default();
         Self {

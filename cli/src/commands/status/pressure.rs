@@ -13,7 +13,7 @@ pub(super) struct Pressure {
     enabled: bool,
     domains: Vec<Domain>,
     starving: u32,
-    last_step: Option<Step>,
+    last_step: Option<LastStep>,
 }
 
 /// Something that has memory of its own to run short of.
@@ -35,7 +35,7 @@ struct Domain {
 
 /// The last step.
 #[derive(Serialize)]
-struct Step {
+struct LastStep {
     time: Option<String>,
     container: String,
     knob: String,
@@ -62,7 +62,7 @@ impl From<PressureStatus> for Pressure {
             enabled: p.enabled,
             domains: p.domains.into_iter().map(Domain::from).collect(),
             starving: p.starving,
-            last_step: p.last_step.map(|s| Step {
+            last_step: p.last_step.map(|s| LastStep {
                 time: wire::time(s.time_usec),
                 container: s.container,
                 knob: s.knob,

@@ -1,14 +1,14 @@
 //! An agent's status as people read it.
 
 use super::cluster::Recommender;
-use super::form::{Container, Part, Status};
+use super::form::{AgentStatus, ContainerRow, ProcessStatus};
 use crate::output::Output;
 use crate::table::{Cell, Table, clean};
 use crate::{units, wire};
 use evenkeel_model::panic::Panic;
 
 /// Everything, in a few lines and three tables.
-pub(super) fn status(status: &Status, output: &Output) -> String {
+pub(super) fn status(status: &AgentStatus, output: &Output) -> String {
     let mut text = format!(
         "node {} of cluster {}, {} with the {} rules{}, evenkeel-agent {}\n",
         status.node,
@@ -44,8 +44,8 @@ pub(super) fn status(status: &Status, output: &Output) -> String {
 }
 
 /// The agent's processes.
-fn parts_text(status: &Status) -> String {
-    let line = |part: &Part| {
+fn parts_text(status: &AgentStatus) -> String {
+    let line = |part: &ProcessStatus| {
         let held =
             if part.capabilities.is_empty() { "none".to_owned() } else { part.capabilities.join(", ") };
         let yes = |b: bool| if b { "yes" } else { "no" };
@@ -69,7 +69,7 @@ fn parts_text(status: &Status) -> String {
     status.parts.iter().map(line).collect()
 }
 
-fn stream_text(status: &Status) -> String {
+fn stream_text(status: &AgentStatus) -> String {
     let mut text = String::new();
     if let Some(wake) = &status.wake {
         let yes = |b: bool| if b { "on" } else { "off" };
@@ -102,7 +102,7 @@ fn stream_text(status: &Status) -> String {
     text
 }
 
-fn cap_text(status: &Status) -> String {
+fn cap_text(status: &AgentStatus) -> String {
     let Some(c) = &status.workloads_cap else { return String::new() };
     let cap = c.cap_bytes.map_or_else(|| "not yet".to_owned(), units::bytes);
     format!(
@@ -116,7 +116,7 @@ fn cap_text(status: &Status) -> String {
 }
 
 /// The panic switch, where it is on.
-fn panic_text(status: &Status) -> String {
+fn panic_text(status: &AgentStatus) -> String {
     let revert = status.overlay.as_ref().is_some_and(|overlay| overlay.panic_revert);
     match status.panic {
         true => format!(", PANIC: {}", Panic::of(true, revert).meaning()),
@@ -127,7 +127,7 @@ fn panic_text(status: &Status) -> String {
 /// Refusals that people are shown.
 const REFUSALS: usize = 5;
 
-fn overlay_text(status: &Status) -> String {
+fn overlay_text(status: &AgentStatus) -> String {
     let Some(o) = &status.overlay else { return String::new() };
     match (&o.made, &o.panic) {
         (_, Some(why)) => format!(
@@ -154,7 +154,7 @@ fn overlay_text(status: &Status) -> String {
     }
 }
 
-fn pods_text(status: &Status) -> String {
+fn pods_text(status: &AgentStatus) -> String {
     let Some(p) = &status.pods else { return String::new() };
     let mut text = format!(
         "pods by the API server: {} known, {} containers follow them; generation {}, changed at {}{}\n",
@@ -177,7 +177,7 @@ fn pods_text(status: &Status) -> String {
     text
 }
 
-fn daemon_table(status: &Status) -> Table {
+fn daemon_table(status: &AgentStatus) -> Table {
     let mut table = Table::new(&["DAEMON", "PID", "FOUND-BY", "STATE", "OOM-SCORE-ADJ", "CGROUP", "WHY"]);
     for daemon in &status.daemons {
         let score = &daemon.oom_score_adj;
@@ -199,7 +199,7 @@ fn daemon_table(status: &Status) -> Table {
     table
 }
 
-fn knob_table(status: &Status) -> Table {
+fn knob_table(status: &AgentStatus) -> Table {
     let mut table = Table::new(&["KNOB", "STATE", "WHY", "REMEDY"]);
     for knob in &status.knobs {
         table.row(vec![
@@ -212,7 +212,7 @@ fn knob_table(status: &Status) -> Table {
     table
 }
 
-fn source_table(status: &Status) -> Table {
+fn source_table(status: &AgentStatus) -> Table {
     let mut table = Table::new(&["SOURCE", "ADDRESS", "STATE", "CONTAINERS", "WHY", "REMEDY"]);
     for source in &status.sources {
         table.row(vec![
@@ -227,7 +227,7 @@ fn source_table(status: &Status) -> Table {
     table
 }
 
-fn container_table(status: &Status, wide: bool) -> Table {
+fn container_table(status: &AgentStatus, wide: bool) -> Table {
     let mut titles = vec![
         "POD",
         "CONTAINER",
@@ -273,12 +273,12 @@ fn container_table(status: &Status, wide: bool) -> Table {
 }
 
 /// The class by memory, with a mark where it was inverted from a runtime's record.
-fn estimated(c: &Container) -> String {
+fn estimated(c: &ContainerRow) -> String {
     let class = c.classes.memory.unwrap_or("-");
     if c.estimated { format!("{class} (estimated)") } else { class.to_owned() }
 }
 
-impl Container {
+impl ContainerRow {
     /// Value of a knob: what is there, and what is wished where that differs.
     fn knob(&self, name: &str) -> String {
         let Some(knob) = self.knobs.iter().find(|k| k.name == name) else { return "-".to_owned() };

@@ -12,7 +12,7 @@ use super::SupportArgs;
 use crate::args::Global;
 use crate::client::Address;
 use crate::commands::config::program;
-use crate::commands::dashboard::target::Target;
+use crate::commands::dashboard::target::Upstream;
 
 /// Longest answer that is taken; what is longer is cut.
 const MOST: u64 = 8 << 20;
@@ -55,7 +55,7 @@ pub(super) enum From {
     /// The agent's metrics.
     Url(String),
     /// The recommender's metrics; or why they cannot be asked for.
-    Recommender(Result<Target, String>, Option<String>),
+    Recommender(Result<Upstream, String>, Option<String>),
     /// Names of variables of this environment.
     Variables,
 }
@@ -107,7 +107,7 @@ pub(super) fn all(args: &SupportArgs, global: &Global, recommender: &Address) ->
         items.push(item(format!("log/{daemon}-unit.txt"), from, "state of the unit"));
     }
     items.push(item("metrics/agent.txt", From::Url(args.agent_metrics.clone()), "metrics of the agent"));
-    let target = Target::of(None, recommender).map_err(|failure| failure.summary());
+    let target = Upstream::of(None, recommender).map_err(|failure| failure.summary());
     let token = recommender.token().ok().flatten();
     items.push(item(
         "metrics/recommender.txt",

@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::args::Global;
 use crate::client::Address;
 use crate::failure::Failure;
-use crate::output::{Answer, Output};
+use crate::output::{Output, YesOrNo};
 use crate::table::Table;
 use archive::Archive;
 use items::Item;
@@ -63,7 +63,7 @@ fn duration(text: &str) -> Result<String, String> {
 /// One file of the bundle, as it is told.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Listed {
+struct BundleFile {
     file: String,
     /// The command or file it comes from.
     from: String,
@@ -86,7 +86,7 @@ struct Index<'a> {
     made: String,
     version: &'static str,
     since: &'a str,
-    files: &'a [Listed],
+    files: &'a [BundleFile],
 }
 
 pub(crate) fn run(
@@ -94,12 +94,12 @@ pub(crate) fn run(
     global: &Global,
     recommender: &Address,
     output: &Output,
-) -> Result<Answer, Failure> {
+) -> Result<YesOrNo, Failure> {
     let items = items::all(args, global, recommender);
     if args.dry_run {
-        let listed: Vec<Listed> = items.iter().map(|item| listed(item, None, None, None)).collect();
+        let listed: Vec<BundleFile> = items.iter().map(|item| listed(item, None, None, None)).collect();
         output.answer(&listed, || table(&listed))?;
-        return Ok(Answer::Yes);
+        return Ok(YesOrNo::Yes);
     }
     let now = Timestamp::now();
     let path = args.to.clone().unwrap_or_else(|| {
@@ -136,7 +136,7 @@ pub(crate) fn run(
         files.len(),
         files.iter().filter_map(|file| file.redacted).sum::<u64>()
     ));
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
 /// A line for people beside the answer.
@@ -146,11 +146,18 @@ fn eprintln_plain(text: &str) {
     let _told = writeln!(std::io::stderr(), "{}", evenkeel_model::shown::plain(text));
 }
 
-fn listed(item: &Item, bytes: Option<u64>, redacted: Option<u64>, trouble: Option<String>) -> Listed {
-    Listed { file: item.file.clone(), from: item.from.to_string(), what: item.what, bytes, redacted, trouble }
+fn listed(item: &Item, bytes: Option<u64>, redacted: Option<u64>, trouble: Option<String>) -> BundleFile {
+    BundleFile {
+        file: item.file.clone(),
+        from: item.from.to_string(),
+        what: item.what,
+        bytes,
+        redacted,
+        trouble,
+    }
 }
 
-fn table(files: &[Listed]) -> Table {
+fn table(files: &[BundleFile]) -> Table {
     let mut table = Table::new(&["FILE", "FROM", "WHAT", "BYTES", "REDACTED", "TROUBLE"]);
     let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
     for file in files {

@@ -15,12 +15,12 @@ pub(super) struct Frame {
     #[serde(skip)]
     pub(super) time_usec: u64,
     pub(super) time: Option<String>,
-    pub(super) containers: Vec<Row>,
+    pub(super) containers: Vec<TopRow>,
 }
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Row {
+pub(super) struct TopRow {
     /// Of which node, where more than one is shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) node: Option<String>,
@@ -101,7 +101,7 @@ impl TrafficRow {
     }
 }
 
-impl From<ContainerUsage> for Row {
+impl From<ContainerUsage> for TopRow {
     fn from(usage: ContainerUsage) -> Self {
         let identity = usage.identity.unwrap_or_default();
         let sample = usage.sample.unwrap_or_default();
@@ -136,9 +136,9 @@ impl Frame {
         let time = containers.iter().map(|c| c.time_usec).max();
         let row = |usage: ContainerUsage| {
             let node = with_node.then(|| usage.node.clone());
-            Row { node, ..Row::from(usage) }
+            TopRow { node, ..TopRow::from(usage) }
         };
-        let mut containers: Vec<Row> = containers.into_iter().map(row).collect();
+        let mut containers: Vec<TopRow> = containers.into_iter().map(row).collect();
         containers.sort_by(|a, b| {
             (&a.node, &a.pod, &a.container, &a.id).cmp(&(&b.node, &b.pod, &b.container, &b.id))
         });
@@ -165,7 +165,7 @@ impl Frame {
     }
 }
 
-impl Row {
+impl TopRow {
     /// Whether node, pod, container or class has a text in it, in any case.
     pub(super) fn has(&self, filter: &str) -> bool {
         let filter = filter.to_lowercase();
@@ -174,12 +174,12 @@ impl Row {
     }
 }
 
-pub(super) fn memory(row: &Row) -> Option<u64> {
+pub(super) fn memory(row: &TopRow) -> Option<u64> {
     row.memory_working_set_bytes.or(row.memory_current_bytes)
 }
 
 /// Use in percent of the request, of the resource that is nearer to it or further above it; `None` where nothing is requested.
-pub(super) fn over(row: &Row) -> Option<u64> {
+pub(super) fn over(row: &TopRow) -> Option<u64> {
     let of = |used: Option<u64>, request: Option<u64>| used?.saturating_mul(100).checked_div(request?);
     of(row.cpu_milli, row.cpu_request_milli).max(of(memory(row), row.memory_request_bytes))
 }

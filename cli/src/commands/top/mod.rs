@@ -15,9 +15,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::client::Peers;
 use crate::failure::Failure;
-use crate::output::{Answer, Format, Output, print};
+use crate::output::{Format, Output, YesOrNo, print};
 use frame::{Frame, table};
-use ticks::{Source, Ticks};
+use ticks::{TickSource, Ticks};
 
 /// How long `--once` waits for a first tick.
 const FIRST_TICK: Duration = Duration::from_secs(5);
@@ -46,8 +46,8 @@ pub(crate) struct TopArgs {
     #[arg(long, value_enum, default_value_t = Sort::Cpu)]
     sort: Sort,
     /// What to begin with on a terminal.
-    #[arg(long, value_enum, default_value_t = View::Containers)]
-    view: View,
+    #[arg(long, value_enum, default_value_t = TopView::Containers)]
+    view: TopView,
     /// Only containers whose node, pod, container or class has this in it.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     filter: String,
@@ -101,7 +101,7 @@ impl Sort {
 
 /// What is on the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum View {
+enum TopView {
     /// Use and requests of each container.
     Containers,
     /// Sums by QoS class.
@@ -136,8 +136,9 @@ fn moment(text: &str) -> Result<Moment, String> {
         .ok_or_else(|| "write a time such as 2026-01-31T12:00:00Z or how long ago, such as -5m".to_owned())
 }
 
-pub(crate) async fn run(args: &TopArgs, peers: &Peers<'_>, output: &Output) -> Result<Answer, Failure> {
-    let source = if args.cluster { Source::Cluster(peers.recommender) } else { Source::Node(peers.agent) };
+pub(crate) async fn run(args: &TopArgs, peers: &Peers<'_>, output: &Output) -> Result<YesOrNo, Failure> {
+    let source =
+        if args.cluster { TickSource::Cluster(peers.recommender) } else { TickSource::Node(peers.agent) };
     let is_live = !args.once && is_screen() && matches!(output.format(), Format::Table | Format::Wide);
     if is_live {
         return live::run(args, source, output).await;
@@ -158,23 +159,23 @@ fn is_screen() -> bool {
 }
 
 /// A second that was kept, with its own time.
-fn past(frame: &Frame, output: &Output) -> Result<Answer, Failure> {
+fn past(frame: &Frame, output: &Output) -> Result<YesOrNo, Failure> {
     if matches!(output.format(), Format::Table | Format::Wide) {
         let rendered = output.rendered(&table(frame, output.is_wide()));
         print(&format!("{}\n{rendered}", frame.time.as_deref().unwrap_or("-")))?;
     } else {
         output.answer(frame, || table(frame, output.is_wide()))?;
     }
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
-async fn once(ticks: &mut Ticks<'_>, args: &TopArgs, output: &Output) -> Result<Answer, Failure> {
+async fn once(ticks: &mut Ticks<'_>, args: &TopArgs, output: &Output) -> Result<YesOrNo, Failure> {
     let first = tokio::time::timeout(FIRST_TICK, ticks.next()).await;
     match first {
         Ok(Ok(Some(mut frame))) => {
             frame.arrange(args.sort, &args.filter);
             output.answer(&frame, || table(&frame, output.is_wide()))?;
-            Ok(Answer::Yes)
+            Ok(YesOrNo::Yes)
         }
         Ok(Err(failure)) => Err(failure),
         Ok(Ok(None)) => Err(ticks.ended()),
@@ -183,7 +184,7 @@ async fn once(ticks: &mut Ticks<'_>, args: &TopArgs, output: &Output) -> Result<
 }
 
 /// Frame below frame, until the stream ends or nobody reads on.
-async fn lines(ticks: &mut Ticks<'_>, args: &TopArgs, output: &Output) -> Result<Answer, Failure> {
+async fn lines(ticks: &mut Ticks<'_>, args: &TopArgs, output: &Output) -> Result<YesOrNo, Failure> {
     while let Some(mut frame) = ticks.next().await? {
         frame.arrange(args.sort, &args.filter);
         match output.format() {
@@ -199,7 +200,7 @@ async fn lines(ticks: &mut Ticks<'_>, args: &TopArgs, output: &Output) -> Result
             }
         }
     }
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
 #[cfg(test)]

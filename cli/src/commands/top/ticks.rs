@@ -24,7 +24,7 @@ const MOST: usize = 100_000;
 
 /// Who is asked.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Source<'a> {
+pub(super) enum TickSource<'a> {
     /// The agent of a node.
     Node(&'a Address),
     /// The recommender.
@@ -33,17 +33,17 @@ pub(super) enum Source<'a> {
 
 /// Seconds as they come.
 pub(super) struct Ticks<'a> {
-    source: Source<'a>,
-    stream: Stream,
+    source: TickSource<'a>,
+    stream: TickStream,
 }
 
-enum Stream {
+enum TickStream {
     Node(Box<Streaming<WatchUsageResponse>>),
-    Cluster(Box<Cluster>),
+    Cluster(Box<ClusterStream>),
 }
 
 /// The last second of every container of all nodes.
-struct Cluster {
+struct ClusterStream {
     stream: Streaming<RecommenderServiceWatchUsageResponse>,
     last: BTreeMap<(String, String, String), (Instant, ContainerUsage)>,
     next: Instant,
@@ -64,19 +64,19 @@ impl<'a> Ticks<'a> {
     ///
     /// # Errors
     /// When nobody answers.
-    pub(super) async fn open(source: Source<'a>) -> Result<Self, Failure> {
+    pub(super) async fn open(source: TickSource<'a>) -> Result<Self, Failure> {
         let stream = match source {
-            Source::Node(address) => {
+            TickSource::Node(address) => {
                 let mut agent = client::agent(address).await?;
                 let stream = agent.watch_usage(WatchUsageRequest {}).await.map_err(|e| address.failed(&e))?;
-                Stream::Node(Box::new(stream.into_inner()))
+                TickStream::Node(Box::new(stream.into_inner()))
             }
-            Source::Cluster(address) => {
+            TickSource::Cluster(address) => {
                 let mut recommender = client::recommender(address).await?;
                 let request = RecommenderServiceWatchUsageRequest::default();
                 let stream = recommender.watch_usage(request).await.map_err(|e| address.failed(&e))?;
                 let (last, next) = (BTreeMap::new(), Instant::now() + EVERY);
-                Stream::Cluster(Box::new(Cluster { stream: stream.into_inner(), last, next }))
+                TickStream::Cluster(Box::new(ClusterStream { stream: stream.into_inner(), last, next }))
             }
         };
         Ok(Self { source, stream })
@@ -84,7 +84,7 @@ impl<'a> Ticks<'a> {
 
     pub(super) const fn address(&self) -> &'a Address {
         match self.source {
-            Source::Node(address) | Source::Cluster(address) => address,
+            TickSource::Node(address) | TickSource::Cluster(address) => address,
         }
     }
 
@@ -100,7 +100,7 @@ impl<'a> Ticks<'a> {
     pub(super) async fn next(&mut self) -> Result<Option<Frame>, Failure> {
         let address = self.address();
         match &mut self.stream {
-            Stream::Node(stream) => {
+            TickStream::Node(stream) => {
                 while let Some(message) = stream.message().await.map_err(|e| address.failed(&e))? {
                     match message.event {
                         Some(Event::Tick(tick)) => return Ok(Some(Frame::new(tick.containers, false))),
@@ -110,12 +110,12 @@ impl<'a> Ticks<'a> {
                 }
                 Ok(None)
             }
-            Stream::Cluster(cluster) => cluster.next().await.map_err(|e| address.failed(&e)),
+            TickStream::Cluster(cluster) => cluster.next().await.map_err(|e| address.failed(&e)),
         }
     }
 }
 
-impl Cluster {
+impl ClusterStream {
     async fn next(&mut self) -> Result<Option<Frame>, evenkeel_proto::tonic::Status> {
         loop {
             let message = tokio::time::timeout_at(self.next.into(), self.stream.message()).await;

@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use super::objects::{ADMISSION, Kind, POD, is_ours, name};
-use super::{Outcome, Step, UninstallArgs};
-use crate::cluster::Cluster;
+use super::objects::{ADMISSION, OwnedKind, POD, is_ours, name};
+use super::{StepResult, UninstallArgs, UninstallStep};
+use crate::cluster::ApiConnection;
 use crate::failure::Failure;
 
 /// The gate, and the label and annotation of pods that have it (`evenkeel_webhook::gate`).
@@ -17,13 +17,16 @@ const ANNOTATION: &str = "evenkeel.dev/placeholders";
 ///
 /// # Errors
 /// When the API server refuses a question; where nodes alone are restored, what may not be seen is left.
-pub(super) fn remove(cluster: &mut Cluster, args: &UninstallArgs) -> Result<Vec<Step>, Failure> {
+pub(super) fn remove(
+    cluster: &mut ApiConnection,
+    args: &UninstallArgs,
+) -> Result<Vec<UninstallStep>, Failure> {
     let mut steps = Vec::new();
     for kind in &ADMISSION {
         for object in seen(cluster, args, &kind.path(""), kind, &mut steps)? {
             if is_ours(kind, &object) {
                 let path = kind.one("", name(&object));
-                let delete = |cluster: &mut Cluster| cluster.delete(&path).map(|_| ());
+                let delete = |cluster: &mut ApiConnection| cluster.delete(&path).map(|_| ());
                 steps.push(done(cluster, args, "delete", kind.shown("", name(&object)), delete));
             }
         }
@@ -32,22 +35,24 @@ pub(super) fn remove(cluster: &mut Cluster, args: &UninstallArgs) -> Result<Vec<
     for pod in seen(cluster, args, &gated, &POD, &mut steps)? {
         let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
         let (path, patch) = (POD.one(namespace, name(&pod)), lifted(&pod));
-        let lift = |cluster: &mut Cluster| cluster.merge(&path, &patch).map(|_| ());
+        let lift = |cluster: &mut ApiConnection| cluster.merge(&path, &patch).map(|_| ());
         steps.push(done(cluster, args, "free", POD.shown(namespace, name(&pod)), lift));
     }
     Ok(steps)
 }
 
 fn seen(
-    cluster: &mut Cluster,
+    cluster: &mut ApiConnection,
     args: &UninstallArgs,
     path: &str,
-    kind: &Kind,
-    steps: &mut Vec<Step>,
+    kind: &OwnedKind,
+    steps: &mut Vec<UninstallStep>,
 ) -> Result<Vec<Value>, Failure> {
     match cluster.all(path) {
         Err(failure) if args.nodes_only => {
-            steps.push(Step::new("keep", kind.shown("", "all"), Outcome::Left).because(failure.cause()));
+            steps.push(
+                UninstallStep::new("keep", kind.shown("", "all"), StepResult::Left).because(failure.cause()),
+            );
             Ok(Vec::new())
         }
         other => other,
@@ -55,18 +60,18 @@ fn seen(
 }
 
 fn done(
-    cluster: &mut Cluster,
+    cluster: &mut ApiConnection,
     args: &UninstallArgs,
     action: &'static str,
     shown: String,
-    act: impl FnOnce(&mut Cluster) -> Result<(), Failure>,
-) -> Step {
+    act: impl FnOnce(&mut ApiConnection) -> Result<(), Failure>,
+) -> UninstallStep {
     if !args.yes {
-        return Step::new(action, shown, Outcome::WouldDo);
+        return UninstallStep::new(action, shown, StepResult::WouldDo);
     }
     match act(cluster) {
-        Ok(()) => Step::new(action, shown, Outcome::Done),
-        Err(failure) => Step::new(action, shown, Outcome::Failed).because(failure.cause()),
+        Ok(()) => UninstallStep::new(action, shown, StepResult::Done),
+        Err(failure) => UninstallStep::new(action, shown, StepResult::Failed).because(failure.cause()),
     }
 }
 

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::{Outcome, Step};
+use super::{StepResult, UninstallStep};
 use crate::failure::Failure;
 
 /// The units, in the order they are stopped; the socket would start the recommender again.
@@ -41,18 +41,18 @@ const PLACES: [&str; 18] = [
 ];
 
 /// Everything that is to be done, or was.
-pub(super) fn run(yes: bool) -> Result<Vec<Step>, Failure> {
+pub(super) fn run(yes: bool) -> Result<Vec<UninstallStep>, Failure> {
     if yes && !nix::unistd::Uid::effective().is_root() {
         let why = "only root may stop services and write their settings";
         return Err(Failure::new("cannot uninstall", "this host", why, "sudo evenkeel uninstall --yes"));
     }
-    let mut steps: Vec<Step> =
+    let mut steps: Vec<UninstallStep> =
         UNITS.iter().filter(|unit| is_loaded(unit)).map(|unit| stop(unit, yes)).collect();
-    if steps.iter().any(|step| step.result == Outcome::Failed) {
+    if steps.iter().any(|step| step.result == StepResult::Failed) {
         return Ok(steps);
     }
     steps.push(restore(yes));
-    if steps.iter().all(|step| step.result != Outcome::Failed) {
+    if steps.iter().all(|step| step.result != StepResult::Failed) {
         steps.push(left());
     }
     Ok(steps)
@@ -65,31 +65,31 @@ fn is_loaded(unit: &str) -> bool {
     said(&mut show).is_ok_and(|state| state.trim() == "loaded")
 }
 
-fn stop(unit: &str, yes: bool) -> Step {
+fn stop(unit: &str, yes: bool) -> UninstallStep {
     if !yes {
-        return Step::new("stop", unit, Outcome::WouldDo);
+        return UninstallStep::new("stop", unit, StepResult::WouldDo);
     }
     match said(Command::new("systemctl").args(["disable", "--now", unit])) {
-        Ok(_) => Step::new("stop", unit, Outcome::Done),
-        Err(why) => Step::new("stop", unit, Outcome::Failed).because(why),
+        Ok(_) => UninstallStep::new("stop", unit, StepResult::Done),
+        Err(why) => UninstallStep::new("stop", unit, StepResult::Failed).because(why),
     }
 }
 
-fn restore(yes: bool) -> Step {
-    let step = |result| Step::new("restore", "this host", result);
+fn restore(yes: bool) -> UninstallStep {
+    let step = |result| UninstallStep::new("restore", "this host", result);
     if !yes {
-        return step(Outcome::WouldDo)
+        return step(StepResult::WouldDo)
             .because("evenkeel-agent restore: every setting gets the value it had before");
     }
     match said(Command::new(AGENT).arg("restore").env("EVENKEEL_AGENT_MODE", "enforce")) {
-        Ok(_) => step(Outcome::Done),
-        Err(why) => step(Outcome::Failed)
+        Ok(_) => step(StepResult::Done),
+        Err(why) => step(StepResult::Failed)
             .because(format!("{why}; see evenkeel-agent restore, which can be run again")),
     }
 }
 
 /// What is left, and who takes it away.
-fn left() -> Step {
+fn left() -> UninstallStep {
     let is_installed = |package: &str| {
         let mut query = Command::new("dpkg-query");
         query.args(["--show", "--showformat=${db:Status-Status}", package]);
@@ -98,14 +98,15 @@ fn left() -> Step {
     let packages: Vec<&str> = PACKAGES.into_iter().filter(|package| is_installed(package)).collect();
     if !packages.is_empty() {
         let why = format!("apt-get purge {}", packages.join(" "));
-        return Step::new("remove", "packages, configuration and state", Outcome::Left).because(why);
+        return UninstallStep::new("remove", "packages, configuration and state", StepResult::Left)
+            .because(why);
     }
     let there: Vec<&str> = PLACES.iter().filter(|place| Path::new(place).exists()).copied().collect();
     if there.is_empty() {
-        return Step::new("remove", "files", Outcome::Done)
+        return UninstallStep::new("remove", "files", StepResult::Done)
             .because("none is left where they are installed by hand");
     }
-    Step::new("remove", "files", Outcome::Left).because(format!("rm -r {}", there.join(" ")))
+    UninstallStep::new("remove", "files", StepResult::Left).because(format!("rm -r {}", there.join(" ")))
 }
 
 /// What a program prints, or why it failed.

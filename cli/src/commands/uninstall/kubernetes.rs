@@ -1,28 +1,30 @@
 //! From a cluster: what is called for others' pods first; then nodes, while everything that they need is there; then objects.
 
-use super::objects::{DEFINITION, GROUP, KINDS, Kind, NAMESPACE, PRIORITY, is_given, is_ours, name, release};
-use super::{Outcome, Step, UninstallArgs};
+use super::objects::{
+    DEFINITION, GROUP, KINDS, NAMESPACE, OwnedKind, PRIORITY, is_given, is_ours, name, release,
+};
+use super::{StepResult, UninstallArgs, UninstallStep};
 use super::{admission, nodes};
-use crate::cluster::Cluster;
+use crate::cluster::ApiConnection;
 use crate::failure::Failure;
 
 /// Everything that is to be done, or was.
-pub(super) fn run(args: &UninstallArgs) -> Result<Vec<Step>, Failure> {
+pub(super) fn run(args: &UninstallArgs) -> Result<Vec<UninstallStep>, Failure> {
     let mut cluster = args.server.open()?;
-    let found = Found::look(&mut cluster, args)?;
+    let found = ClusterInventory::look(&mut cluster, args)?;
     if !args.nodes_only {
         found.refuse_releases(args)?;
     }
     let mut steps = admission::remove(&mut cluster, args)?;
     steps.extend(nodes::restore(&mut cluster, args)?);
-    if args.nodes_only || steps.iter().any(|step| step.result == Outcome::Failed) {
+    if args.nodes_only || steps.iter().any(|step| step.result == StepResult::Failed) {
         return Ok(steps);
     }
     for (kind, name) in &found.ours {
         steps.push(deleted(&mut cluster, args, kind, name)?);
     }
     for (kind, name) in &found.left {
-        steps.push(Step::new("keep", kind.shown(&args.namespace, name), Outcome::Left).because(
+        steps.push(UninstallStep::new("keep", kind.shown(&args.namespace, name), StepResult::Left).because(
             match kind.name == DEFINITION.name {
                 true => "objects of this kind are data of yours; --crds deletes them with it".to_owned(),
                 false => format!("{} has objects of others", args.namespace),
@@ -34,16 +36,16 @@ pub(super) fn run(args: &UninstallArgs) -> Result<Vec<Step>, Failure> {
 
 /// What is there.
 #[derive(Default)]
-struct Found {
+struct ClusterInventory {
     /// To be deleted, in order.
-    ours: Vec<(Kind, String)>,
-    left: Vec<(Kind, String)>,
+    ours: Vec<(OwnedKind, String)>,
+    left: Vec<(OwnedKind, String)>,
     /// Releases of Helm that made some of it.
     releases: Vec<String>,
 }
 
-impl Found {
-    fn look(cluster: &mut Cluster, args: &UninstallArgs) -> Result<Self, Failure> {
+impl ClusterInventory {
+    fn look(cluster: &mut ApiConnection, args: &UninstallArgs) -> Result<Self, Failure> {
         let mut found = Self::default();
         if args.nodes_only {
             return Ok(found);
@@ -85,13 +87,18 @@ impl Found {
     }
 }
 
-fn deleted(cluster: &mut Cluster, args: &UninstallArgs, kind: &Kind, name: &str) -> Result<Step, Failure> {
+fn deleted(
+    cluster: &mut ApiConnection,
+    args: &UninstallArgs,
+    kind: &OwnedKind,
+    name: &str,
+) -> Result<UninstallStep, Failure> {
     let shown = kind.shown(&args.namespace, name);
     if !args.yes {
-        return Ok(Step::new("delete", shown, Outcome::WouldDo));
+        return Ok(UninstallStep::new("delete", shown, StepResult::WouldDo));
     }
     Ok(match cluster.delete(&kind.one(&args.namespace, name)) {
-        Ok(_) => Step::new("delete", shown, Outcome::Done),
-        Err(failure) => Step::new("delete", shown, Outcome::Failed).because(failure.cause()),
+        Ok(_) => UninstallStep::new("delete", shown, StepResult::Done),
+        Err(failure) => UninstallStep::new("delete", shown, StepResult::Failed).because(failure.cause()),
     })
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::snapshot::ServerArgs;
 use crate::failure::Failure;
-use crate::output::{Answer, Output};
+use crate::output::{Output, YesOrNo};
 use crate::table::{Cell, Table, Tone};
 
 /// Take Evenkeel away: give back what knobs held before it, then remove what is left of it.
@@ -69,21 +69,21 @@ fn span(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "write a whole number with s, m or h, such as 10m".to_owned())
 }
 
-pub(crate) fn run(args: &UninstallArgs, output: &Output) -> Result<Answer, Failure> {
+pub(crate) fn run(args: &UninstallArgs, output: &Output) -> Result<YesOrNo, Failure> {
     let steps = if args.kubernetes { kubernetes::run(args)? } else { host::run(args.yes)? };
     output.answer_text(&steps, || text(&steps, args.yes, output))?;
-    let failed = steps.iter().any(|step| step.result == Outcome::Failed);
-    Ok(if failed { Answer::No } else { Answer::Yes })
+    let failed = steps.iter().any(|step| step.result == StepResult::Failed);
+    Ok(if failed { YesOrNo::No } else { YesOrNo::Yes })
 }
 
 /// Something that was done, or would be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Step {
+struct UninstallStep {
     /// restore, stop, delete, keep.
     action: &'static str,
     /// A node, service, object or directory.
     what: String,
-    result: Outcome,
+    result: StepResult,
     /// Why it failed or is left, and what to do.
     why: Option<String>,
 }
@@ -91,7 +91,7 @@ struct Step {
 /// How it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum Outcome {
+enum StepResult {
     Done,
     WouldDo,
     Failed,
@@ -99,8 +99,8 @@ enum Outcome {
     Left,
 }
 
-impl Step {
-    fn new(action: &'static str, what: impl Into<String>, result: Outcome) -> Self {
+impl UninstallStep {
+    fn new(action: &'static str, what: impl Into<String>, result: StepResult) -> Self {
         Self { action, what: what.into(), result, why: None }
     }
 
@@ -109,14 +109,14 @@ impl Step {
     }
 }
 
-fn text(steps: &[Step], done: bool, output: &Output) -> String {
+fn text(steps: &[UninstallStep], done: bool, output: &Output) -> String {
     let mut table = Table::new(&["ACTION", "WHAT", "RESULT", "WHY"]);
     for step in steps {
         let (word, tone) = match step.result {
-            Outcome::Done => ("done", Tone::Good),
-            Outcome::WouldDo => ("would-do", Tone::Warn),
-            Outcome::Failed => ("failed", Tone::Bad),
-            Outcome::Left => ("left", Tone::Faint),
+            StepResult::Done => ("done", Tone::Good),
+            StepResult::WouldDo => ("would-do", Tone::Warn),
+            StepResult::Failed => ("failed", Tone::Bad),
+            StepResult::Left => ("left", Tone::Faint),
         };
         let why = step.why.as_deref().unwrap_or("");
         table.row(vec![step.action.into(), step.what.as_str().into(), Cell::toned(word, tone), why.into()]);

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::objects::{DAEMON_SET, NODE, POD, name};
-use super::{Outcome, Step, UninstallArgs};
-use crate::cluster::{Changed, Cluster};
+use super::{StepResult, UninstallArgs, UninstallStep};
+use crate::cluster::{ApiConnection, ChangeResult};
 use crate::failure::Failure;
 
 /// What the agents' DaemonSets and pods are called.
@@ -29,22 +29,27 @@ const AT_ONCE: usize = 50;
 ///
 /// # Errors
 /// When the API server refuses a question, or a step that all nodes need.
-pub(super) fn restore(cluster: &mut Cluster, args: &UninstallArgs) -> Result<Vec<Step>, Failure> {
+pub(super) fn restore(
+    cluster: &mut ApiConnection,
+    args: &UninstallArgs,
+) -> Result<Vec<UninstallStep>, Failure> {
     let sets = of_component(cluster.all(&DAEMON_SET.path(&args.namespace))?, AGENT);
     let Some(set) = sets.first() else {
-        return Ok(vec![Step::new("restore", "nodes", Outcome::Left).because(format!(
+        return Ok(vec![UninstallStep::new("restore", "nodes", StepResult::Left).because(format!(
             "no DaemonSet of the agent is in namespace {}: no node is restored",
             args.namespace
         ))]);
     };
     let nodes = cluster.all(&NODE.path(""))?;
     let (ready, unready): (Vec<&Value>, Vec<&Value>) = nodes.iter().partition(|node| is_ready(node));
-    let mut steps: Vec<Step> = unready.iter().map(|node| unreachable(name(node), args)).collect();
+    let mut steps: Vec<UninstallStep> = unready.iter().map(|node| unreachable(name(node), args)).collect();
     if !args.yes {
-        steps.extend(ready.iter().map(|node| Step::new("restore", shown(name(node)), Outcome::WouldDo)));
+        steps.extend(
+            ready.iter().map(|node| UninstallStep::new("restore", shown(name(node)), StepResult::WouldDo)),
+        );
         return Ok(steps);
     }
-    if steps.iter().any(|step| step.result == Outcome::Failed) {
+    if steps.iter().any(|step| step.result == StepResult::Failed) {
         return Ok(steps);
     }
     let ready: BTreeSet<String> = ready.into_iter().map(|node| name(node).to_owned()).collect();
@@ -75,26 +80,26 @@ fn shown(node: &str) -> String {
     format!("node {node}")
 }
 
-fn unreachable(node: &str, args: &UninstallArgs) -> Step {
+fn unreachable(node: &str, args: &UninstallArgs) -> UninstallStep {
     if args.skip_unready {
         let why = "it is not ready; what was set there stays until it starts again";
-        return Step::new("restore", shown(node), Outcome::Left).because(why);
+        return UninstallStep::new("restore", shown(node), StepResult::Left).because(why);
     }
     let why = "it is not ready: wait until it is, delete it, or go on without it by --skip-unready";
-    Step::new("restore", shown(node), Outcome::Failed).because(why)
+    UninstallStep::new("restore", shown(node), StepResult::Failed).because(why)
 }
 
-fn failed(node: &str, why: &str, args: &UninstallArgs) -> Step {
+fn failed(node: &str, why: &str, args: &UninstallArgs) -> UninstallStep {
     let again = format!(
         "run this again, or evenkeel-agent restore there; agents stay away meanwhile: take {NOWHERE} out of the \
                          nodeSelector of the DaemonSets in namespace {} to have them back",
         args.namespace
     );
-    Step::new("restore", shown(node), Outcome::Failed).because(format!("{why}; {again}"))
+    UninstallStep::new("restore", shown(node), StepResult::Failed).because(format!("{why}; {again}"))
 }
 
 /// Takes the agents from all nodes.
-fn stop_agents(cluster: &mut Cluster, args: &UninstallArgs, sets: &[Value]) -> Result<(), Failure> {
+fn stop_agents(cluster: &mut ApiConnection, args: &UninstallArgs, sets: &[Value]) -> Result<(), Failure> {
     let patch = json!({ "spec": { "template": { "spec": { "nodeSelector": { NOWHERE: "true" } } } } });
     for set in sets {
         cluster.merge(&DAEMON_SET.one(&args.namespace, name(set)), &patch)?;
@@ -104,7 +109,7 @@ fn stop_agents(cluster: &mut Cluster, args: &UninstallArgs, sets: &[Value]) -> R
 
 /// The second half: agents are told to end.
 struct Restoring<'a> {
-    cluster: &'a mut Cluster,
+    cluster: &'a mut ApiConnection,
     args: &'a UninstallArgs,
     /// The DaemonSet whose pods those that restore are made of.
     template: &'a Value,
@@ -126,12 +131,12 @@ impl Restoring<'_> {
     }
 
     /// Restores some nodes at once.
-    fn on(&mut self, nodes: &[String]) -> Result<Vec<Step>, Failure> {
+    fn on(&mut self, nodes: &[String]) -> Result<Vec<UninstallStep>, Failure> {
         let path = POD.path(&self.args.namespace);
         for node in nodes {
             let pod = restoring(self.template, node);
             // One of an earlier try.
-            while self.cluster.create(&path, &pod)? == Changed::Exists && Instant::now() < self.ends {
+            while self.cluster.create(&path, &pod)? == ChangeResult::Exists && Instant::now() < self.ends {
                 self.cluster.delete(&POD.one(&self.args.namespace, name(&pod)))?;
                 thread::sleep(PAUSE);
             }
@@ -145,7 +150,7 @@ impl Restoring<'_> {
                 let (true, Some(result)) = (left.contains(&node), ended(&pod)) else { continue };
                 left.remove(&node);
                 steps.push(match result {
-                    Ok(()) => Step::new("restore", shown(&node), Outcome::Done),
+                    Ok(()) => UninstallStep::new("restore", shown(&node), StepResult::Done),
                     Err(why) => failed(&node, &why, self.args),
                 });
                 self.cluster.delete(&POD.one(&self.args.namespace, name(&pod)))?;

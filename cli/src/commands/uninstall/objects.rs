@@ -9,31 +9,31 @@ pub(super) const GROUP: &str = "evenkeel.dev";
 
 /// A kind.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Kind {
+pub(super) struct OwnedKind {
     pub(super) name: &'static str,
     root: &'static str,
     plural: &'static str,
     namespaced: bool,
 }
 
-const fn kind(name: &'static str, root: &'static str, plural: &'static str, namespaced: bool) -> Kind {
-    Kind { name, root, plural, namespaced }
+const fn kind(name: &'static str, root: &'static str, plural: &'static str, namespaced: bool) -> OwnedKind {
+    OwnedKind { name, root, plural, namespaced }
 }
 
 /// DaemonSets, of which the agents are.
-pub(super) const DAEMON_SET: Kind = kind("DaemonSet", "/apis/apps/v1", "daemonsets", true);
+pub(super) const DAEMON_SET: OwnedKind = kind("DaemonSet", "/apis/apps/v1", "daemonsets", true);
 /// Pods.
-pub(super) const POD: Kind = kind("Pod", "/api/v1", "pods", true);
+pub(super) const POD: OwnedKind = kind("Pod", "/api/v1", "pods", true);
 /// Nodes.
-pub(super) const NODE: Kind = kind("Node", "/api/v1", "nodes", false);
+pub(super) const NODE: OwnedKind = kind("Node", "/api/v1", "nodes", false);
 /// Namespaces.
-pub(super) const NAMESPACE: Kind = kind("Namespace", "/api/v1", "namespaces", false);
+pub(super) const NAMESPACE: OwnedKind = kind("Namespace", "/api/v1", "namespaces", false);
 /// Definitions of kinds.
-pub(super) const DEFINITION: Kind =
+pub(super) const DEFINITION: OwnedKind =
     kind("CustomResourceDefinition", "/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", false);
 
 /// What API servers call or apply when a pod is made: it goes before all else.
-pub(super) const ADMISSION: [Kind; 5] = [
+pub(super) const ADMISSION: [OwnedKind; 5] = [
     kind(
         "MutatingWebhookConfiguration",
         "/apis/admissionregistration.k8s.io/v1",
@@ -67,7 +67,7 @@ pub(super) const ADMISSION: [Kind; 5] = [
 ];
 
 /// What is deleted, in this order: what runs, then what it uses, then its rights.
-pub(super) const KINDS: [Kind; 18] = [
+pub(super) const KINDS: [OwnedKind; 18] = [
     DAEMON_SET,
     kind("Deployment", "/apis/apps/v1", "deployments", true),
     kind("StatefulSet", "/apis/apps/v1", "statefulsets", true),
@@ -88,10 +88,10 @@ pub(super) const KINDS: [Kind; 18] = [
     kind("ClusterRole", "/apis/rbac.authorization.k8s.io/v1", "clusterroles", false),
 ];
 /// The last of them: running pods name it.
-pub(super) const PRIORITY: Kind =
+pub(super) const PRIORITY: OwnedKind =
     kind("PriorityClass", "/apis/scheduling.k8s.io/v1", "priorityclasses", false);
 
-impl Kind {
+impl OwnedKind {
     /// Where its objects are listed: those of a namespace, where it has namespaces.
     pub(super) fn path(&self, namespace: &str) -> String {
         let Self { root, plural, .. } = self;
@@ -123,14 +123,14 @@ pub(super) fn name(object: &Value) -> &str {
 }
 
 /// Whether it is ours: by its label, or as the lease of the recommender, which the recommender makes itself.
-pub(super) fn is_ours(kind: &Kind, object: &Value) -> bool {
+pub(super) fn is_ours(kind: &OwnedKind, object: &Value) -> bool {
     let (key, value) = PART_OF;
     object["metadata"]["labels"][key] == *value
         || (kind.name == "Lease" && name(object) == "evenkeel-recommender")
 }
 
 /// Whether every namespace has it by itself.
-pub(super) fn is_given(kind: &Kind, object: &Value) -> bool {
+pub(super) fn is_given(kind: &OwnedKind, object: &Value) -> bool {
     matches!((kind.name, name(object)), ("ConfigMap", "kube-root-ca.crt") | ("ServiceAccount", "default"))
 }
 

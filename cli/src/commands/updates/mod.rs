@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::client::{self, Address};
 use crate::failure::Failure;
-use crate::output::{Answer, Output};
+use crate::output::{Output, YesOrNo};
 use crate::table::{Table, clean};
 use crate::wire::time;
 
@@ -51,14 +51,14 @@ pub(crate) struct UpdatesArgs {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Updates {
     mode: String,
-    steps: Vec<Step>,
+    steps: Vec<UpdateStep>,
     left_alone: Vec<LeftAlone>,
     failures: Vec<Failed>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Step {
+struct UpdateStep {
     time: Option<String>,
     namespace: String,
     workload: String,
@@ -100,7 +100,7 @@ struct Failed {
     told_by_agent: bool,
 }
 
-impl From<v1::PodUpdate> for Step {
+impl From<v1::PodUpdate> for UpdateStep {
     fn from(of: v1::PodUpdate) -> Self {
         Self {
             time: time(of.time_usec),
@@ -155,7 +155,7 @@ impl Updates {
         let told = recommender.list_updates(request).await.map_err(|e| address.failed(&e))?.into_inner();
         Ok(Self {
             mode: told.mode,
-            steps: told.steps.into_iter().map(Step::from).collect(),
+            steps: told.steps.into_iter().map(UpdateStep::from).collect(),
             left_alone: told.left_alone.into_iter().map(LeftAlone::from).collect(),
             failures: told.failures.into_iter().map(Failed::from).collect(),
         })
@@ -178,7 +178,7 @@ impl Updates {
     }
 }
 
-pub(crate) async fn run(args: &UpdatesArgs, address: &Address, output: &Output) -> Result<Answer, Failure> {
+pub(crate) async fn run(args: &UpdatesArgs, address: &Address, output: &Output) -> Result<YesOrNo, Failure> {
     if args.cases {
         return replay::list(&args.namespace, address, output).await;
     }
@@ -189,7 +189,7 @@ pub(crate) async fn run(args: &UpdatesArgs, address: &Address, output: &Output) 
     let (namespace, pod) = named.split_once('/').unwrap_or((&args.namespace, &named));
     let updates = Updates::of(namespace, pod, address).await?;
     output.answer(&updates, || table(&updates))?;
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
 /// How many pods and workloads are left alone, by reason.

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::client::{self, Address};
 use crate::failure::Failure;
 use crate::input;
-use crate::output::{Answer, Output};
+use crate::output::{Output, YesOrNo};
 use crate::table::{Cell, Table, Tone, clean};
 use crate::wire::time;
 
@@ -24,7 +24,7 @@ const MAX_UNREAD: usize = 20;
 /// The answer.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Report {
+struct ReplayReport {
     /// Choices read.
     choices: u64,
     /// Those that come out as they did.
@@ -81,11 +81,11 @@ fn of_file(path: &Path) -> Result<Vec<String>, Failure> {
 }
 
 /// Prints the choices that a recommender keeps, one a line.
-pub(super) async fn list(namespace: &str, address: &Address, output: &Output) -> Result<Answer, Failure> {
+pub(super) async fn list(namespace: &str, address: &Address, output: &Output) -> Result<YesOrNo, Failure> {
     for text in asked(namespace, address).await? {
         output.line(&serde_json::from_str::<Value>(&text).unwrap_or_default())?;
     }
-    Ok(Answer::Yes)
+    Ok(YesOrNo::Yes)
 }
 
 /// Makes them again.
@@ -93,18 +93,18 @@ pub(super) async fn run(
     (from, namespace): (Option<&Path>, &str),
     address: &Address,
     output: &Output,
-) -> Result<Answer, Failure> {
+) -> Result<YesOrNo, Failure> {
     let texts = match from {
         Some(path) => of_file(path)?,
         None => asked(namespace, address).await?,
     };
     let report = report(&texts);
     output.answer_text(&report, || text(&report, output))?;
-    Ok(if report.differences.is_empty() { Answer::Yes } else { Answer::No })
+    Ok(if report.differences.is_empty() { YesOrNo::Yes } else { YesOrNo::No })
 }
 
-fn report(texts: &[String]) -> Report {
-    let mut report = Report::default();
+fn report(texts: &[String]) -> ReplayReport {
+    let mut report = ReplayReport::default();
     for text in texts {
         let case = match Case::read(text) {
             Ok(case) => case,
@@ -132,7 +132,7 @@ fn report(texts: &[String]) -> Report {
     report
 }
 
-fn text(report: &Report, output: &Output) -> String {
+fn text(report: &ReplayReport, output: &Output) -> String {
     let mut counts = Table::new(&["CHOICES", "SAME", "DIFFERENT"]);
     let tone = if report.differences.is_empty() { Tone::Good } else { Tone::Bad };
     counts.row(vec![

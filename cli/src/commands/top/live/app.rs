@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::super::frame::{Frame, Row, memory, over};
-use super::super::{Sort, View};
+use super::super::frame::{Frame, TopRow, memory, over};
+use super::super::{Sort, TopView};
 use super::rates::{Before, Rates, key};
 
 /// Seconds of use kept of each container, for the picture of one.
@@ -22,7 +22,7 @@ const LONGEST: usize = 100;
 
 /// What has to be asked of somebody.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum AppCommand {
     Nothing,
     Quit,
     /// The second at or before a moment, microseconds since 1970.
@@ -36,7 +36,7 @@ pub(super) enum Asked {
 /// One row as it is shown.
 #[derive(Debug, Clone)]
 pub(super) struct Shown {
-    pub(super) row: Row,
+    pub(super) row: TopRow,
     pub(super) rates: Rates,
 }
 
@@ -60,7 +60,7 @@ pub(super) type History = VecDeque<(u64, u64)>;
 pub(super) struct App {
     pub(super) sort: Sort,
     pub(super) is_reversed: bool,
-    pub(super) view: View,
+    pub(super) view: TopView,
     pub(super) filter: String,
     /// The filter is being typed.
     pub(super) is_typing: bool,
@@ -87,7 +87,7 @@ pub(super) struct App {
 }
 
 impl App {
-    pub(super) fn new(sort: Sort, view: View, filter: &str, is_cluster: bool) -> Self {
+    pub(super) fn new(sort: Sort, view: TopView, filter: &str, is_cluster: bool) -> Self {
         Self {
             sort,
             is_reversed: false,
@@ -146,7 +146,7 @@ impl App {
     }
 
     /// The row that is looked at, where it is there still.
-    pub(super) fn looked_at(&self) -> Option<&Row> {
+    pub(super) fn looked_at(&self) -> Option<&TopRow> {
         let wanted = &self.detail.as_ref()?.key;
         self.frame.as_ref()?.containers.iter().find(|row| key(row) == *wanted)
     }
@@ -215,22 +215,22 @@ impl App {
     }
 
     /// A key was pressed.
-    pub(super) fn key(&mut self, pressed: KeyEvent) -> Asked {
+    pub(super) fn key(&mut self, pressed: KeyEvent) -> AppCommand {
         self.notice.clear();
         let is_ctrl = pressed.modifiers.contains(KeyModifiers::CONTROL);
         if is_ctrl && matches!(pressed.code, KeyCode::Char('c' | 'd')) {
-            return Asked::Quit;
+            return AppCommand::Quit;
         }
         if self.is_typing {
             self.typed(pressed.code);
-            return Asked::Nothing;
+            return AppCommand::Nothing;
         }
         if self.shows_help {
             self.shows_help = false;
-            return Asked::Nothing;
+            return AppCommand::Nothing;
         }
         match pressed.code {
-            KeyCode::Char('q' | 'Q') => return Asked::Quit,
+            KeyCode::Char('q' | 'Q') => return AppCommand::Quit,
             KeyCode::Char('?' | 'h') => self.shows_help = true,
             KeyCode::Char('[') => return self.back(STEP),
             KeyCode::Char('{') => return self.back(STRIDE),
@@ -240,7 +240,7 @@ impl App {
             code if self.detail.is_some() => self.in_detail(code),
             code => return self.in_list(code),
         }
-        Asked::Nothing
+        AppCommand::Nothing
     }
 
     fn typed(&mut self, code: KeyCode) {
@@ -275,7 +275,7 @@ impl App {
         }
     }
 
-    fn in_list(&mut self, code: KeyCode) -> Asked {
+    fn in_list(&mut self, code: KeyCode) -> AppCommand {
         let last = self.rows.len().saturating_sub(1);
         let at = self.at();
         match code {
@@ -298,20 +298,20 @@ impl App {
                 self.is_reversed = !self.is_reversed;
                 self.arrange();
             }
-            KeyCode::Char('1') => self.view = View::Containers,
-            KeyCode::Char('2') => self.view = View::Classes,
-            KeyCode::Char('3') => self.view = View::Pressure,
+            KeyCode::Char('1') => self.view = TopView::Containers,
+            KeyCode::Char('2') => self.view = TopView::Classes,
+            KeyCode::Char('3') => self.view = TopView::Pressure,
             KeyCode::Tab | KeyCode::Char('v') => {
                 self.view = match self.view {
-                    View::Containers => View::Classes,
-                    View::Classes => View::Pressure,
-                    View::Pressure => View::Containers,
+                    TopView::Containers => TopView::Classes,
+                    TopView::Classes => TopView::Pressure,
+                    TopView::Pressure => TopView::Containers,
                 };
             }
-            KeyCode::Enter | KeyCode::Right if self.view != View::Classes => return self.open(at),
+            KeyCode::Enter | KeyCode::Right if self.view != TopView::Classes => return self.open(at),
             _ => {}
         }
-        Asked::Nothing
+        AppCommand::Nothing
     }
 
     fn mark(&mut self, at: usize) {
@@ -320,29 +320,29 @@ impl App {
         }
     }
 
-    fn open(&mut self, at: usize) -> Asked {
-        let Some(Shown { row, .. }) = self.rows.get(at) else { return Asked::Nothing };
+    fn open(&mut self, at: usize) -> AppCommand {
+        let Some(Shown { row, .. }) = self.rows.get(at) else { return AppCommand::Nothing };
         let (pod, container) = (row.pod.clone(), row.container.clone());
         let key = key(row);
         self.marked = Some(key.clone());
         self.detail =
             Some(Detail { key, pod: pod.clone(), container: container.clone(), text: None, from: 0 });
-        Asked::Describe { pod, container }
+        AppCommand::Describe { pod, container }
     }
 
-    fn back(&self, by: u64) -> Asked {
+    fn back(&self, by: u64) -> AppCommand {
         let from = self.past_usec.unwrap_or(self.now_usec);
-        Asked::At(from.saturating_sub(by))
+        AppCommand::At(from.saturating_sub(by))
     }
 
-    fn forward(&mut self, by: u64) -> Asked {
+    fn forward(&mut self, by: u64) -> AppCommand {
         match self.past_usec {
-            None => Asked::Nothing,
+            None => AppCommand::Nothing,
             Some(past) if past.saturating_add(by) >= self.now_usec => {
                 self.now();
-                Asked::Nothing
+                AppCommand::Nothing
             }
-            Some(past) => Asked::At(past.saturating_add(by)),
+            Some(past) => AppCommand::At(past.saturating_add(by)),
         }
     }
 
@@ -392,7 +392,7 @@ pub(super) mod tests {
         Frame::new(all, false)
     }
 
-    fn press(app: &mut App, code: KeyCode) -> Asked {
+    fn press(app: &mut App, code: KeyCode) -> AppCommand {
         app.key(KeyEvent::new(code, KeyModifiers::NONE))
     }
 
@@ -402,7 +402,7 @@ pub(super) mod tests {
 
     #[test]
     fn keys_sort_filter_and_mark() {
-        let mut app = App::new(Sort::Cpu, View::Containers, "", false);
+        let mut app = App::new(Sort::Cpu, TopView::Containers, "", false);
         app.second(frame(100));
         app.second(frame(101));
         assert_eq!(names(&app), ["c", "b", "a"]);
@@ -433,36 +433,36 @@ pub(super) mod tests {
         // A mark stays with its container.
         let _ = press(&mut app, KeyCode::Char('r'));
         assert_eq!(app.at(), 0);
-        assert_eq!(press(&mut app, KeyCode::Char('q')), Asked::Quit);
-        assert_eq!(app.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Asked::Quit);
+        assert_eq!(press(&mut app, KeyCode::Char('q')), AppCommand::Quit);
+        assert_eq!(app.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), AppCommand::Quit);
     }
 
     #[test]
     fn time_goes_back_and_forward_and_the_present_comes_again() {
-        let mut app = App::new(Sort::Name, View::Containers, "", false);
+        let mut app = App::new(Sort::Name, TopView::Containers, "", false);
         app.second(frame(100));
-        assert_eq!(press(&mut app, KeyCode::Char(']')), Asked::Nothing);
-        assert_eq!(press(&mut app, KeyCode::Char('[')), Asked::At(90_000_000));
+        assert_eq!(press(&mut app, KeyCode::Char(']')), AppCommand::Nothing);
+        assert_eq!(press(&mut app, KeyCode::Char('[')), AppCommand::At(90_000_000));
         app.past(Some(frame(89)), frame(90));
         app.second(frame(101));
         assert_eq!(app.past_usec, Some(90_000_000), "the past stays on the screen");
         assert_eq!(app.rows[0].rates.throttled, Some(500));
-        assert_eq!(press(&mut app, KeyCode::Char('{')), Asked::At(30_000_000));
-        assert_eq!(press(&mut app, KeyCode::Char(']')), Asked::At(100_000_000));
+        assert_eq!(press(&mut app, KeyCode::Char('{')), AppCommand::At(30_000_000));
+        assert_eq!(press(&mut app, KeyCode::Char(']')), AppCommand::At(100_000_000));
         app.past(None, frame(100));
         assert_eq!(app.rows[0].rates, Rates::default(), "without a second before it");
-        assert_eq!(press(&mut app, KeyCode::Char(']')), Asked::Nothing);
+        assert_eq!(press(&mut app, KeyCode::Char(']')), AppCommand::Nothing);
         assert_eq!(app.past_usec, None);
     }
 
     #[test]
     fn a_container_is_looked_into_and_left() {
-        let mut app = App::new(Sort::Name, View::Pressure, "", false);
+        let mut app = App::new(Sort::Name, TopView::Pressure, "", false);
         app.second(frame(100));
         app.second(frame(101));
         let _ = press(&mut app, KeyCode::Down);
         let asked = press(&mut app, KeyCode::Enter);
-        assert_eq!(asked, Asked::Describe { pod: "shop/pod-b".into(), container: "main".into() });
+        assert_eq!(asked, AppCommand::Describe { pod: "shop/pod-b".into(), container: "main".into() });
         app.described("shop/other", "main", "not this".into());
         assert!(app.detail.as_ref().unwrap().text.is_none());
         app.described("shop/pod-b", "main", "one\ntwo".into());
@@ -477,6 +477,6 @@ pub(super) mod tests {
         let _ = press(&mut app, KeyCode::Esc);
         assert!(app.detail.is_none());
         let _ = press(&mut app, KeyCode::Char('2'));
-        assert_eq!(press(&mut app, KeyCode::Enter), Asked::Nothing, "a class is no container");
+        assert_eq!(press(&mut app, KeyCode::Enter), AppCommand::Nothing, "a class is no container");
     }
 }

@@ -6,7 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Clear, Paragraph, Row, Sparkline, Table, TableState};
 
-use super::super::View;
+use super::super::TopView;
 use super::super::frame::{memory, over};
 use super::app::{App, Shown};
 use crate::table::clean;
@@ -135,9 +135,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &App, colour: bool) {
     frame.render_widget(Paragraph::new(title(app, head.width, &style)), head);
     match (&app.detail, app.view) {
         (Some(_), _) => detail(frame, app, body, &style),
-        (None, View::Classes) => classes(frame, app, body, &style),
-        (None, View::Containers) => rows(frame, app, body, &CONTAINERS, &style),
-        (None, View::Pressure) => rows(frame, app, body, &PRESSURE, &style),
+        (None, TopView::Classes) => classes(frame, app, body, &style),
+        (None, TopView::Containers) => rows(frame, app, body, &CONTAINERS, &style),
+        (None, TopView::Pressure) => rows(frame, app, body, &PRESSURE, &style),
     }
     frame.render_widget(Paragraph::new(footer(app)), foot);
     if app.shows_help {
@@ -183,9 +183,9 @@ fn title<'a>(app: &'a App, width: u16, style: &Styles) -> Vec<Line<'a>> {
         Span::raw(format!("  {count} containers  cpu {}  mem {}", units::cpu(cpu), units::bytes(used))),
     ]);
     let what = match app.view {
-        View::Containers => "containers",
-        View::Classes => "classes",
-        View::Pressure => "pressure",
+        TopView::Containers => "containers",
+        TopView::Classes => "classes",
+        TopView::Pressure => "pressure",
     };
     let reversed = if app.is_reversed { " reversed" } else { "" };
     let filter = match (app.filter.is_empty(), app.is_typing) {
@@ -356,7 +356,7 @@ mod tests {
         terminal.backend().to_string()
     }
 
-    fn app(view: View) -> App {
+    fn app(view: TopView) -> App {
         let mut app = App::new(Sort::Cpu, view, "", false);
         app.second(second(100));
         app.second(second(101));
@@ -366,13 +366,13 @@ mod tests {
     /// Every width has what matters most, and no size is too small.
     #[test]
     fn what_matters_is_on_every_screen() {
-        for view in [View::Containers, View::Classes, View::Pressure] {
+        for view in [TopView::Containers, TopView::Classes, TopView::Pressure] {
             for (width, height) in [(40, 12), (80, 24), (132, 40), (200, 50)] {
                 let text = screen(&app(view), width, height);
                 let wanted = match view {
-                    View::Containers => "shop/pod-a",
-                    View::Classes => "Burstable",
-                    View::Pressure => "MEM-ST",
+                    TopView::Containers => "shop/pod-a",
+                    TopView::Classes => "Burstable",
+                    TopView::Pressure => "MEM-ST",
                 };
                 assert!(text.contains(wanted) && text.contains("3 containers"), "{width}: {text}");
             }
@@ -380,7 +380,7 @@ mod tests {
                 let _shown = screen(&app(view), width, height);
             }
         }
-        let wide = screen(&app(View::Containers), 132, 20);
+        let wide = screen(&app(TopView::Containers), 132, 20);
         for title in
             ["CONTAINER", "CLASS", "CPU%", "MEM%", "THR", "CPU-ST", "MEM-ST", "IO-ST", "IO/s", "OOM", "PIDS"]
         {
@@ -391,7 +391,7 @@ mod tests {
 
     #[test]
     fn help_and_one_container_fit_too() {
-        let mut app = app(View::Containers);
+        let mut app = app(TopView::Containers);
         let press = |app: &mut App, code| app.key(KeyEvent::new(code, KeyModifiers::NONE));
         let _ = press(&mut app, KeyCode::Char('?'));
         assert!(screen(&app, 60, 24).contains("ten seconds back"), "{}", screen(&app, 60, 24));

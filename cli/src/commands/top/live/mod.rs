@@ -14,13 +14,13 @@ use ratatui::crossterm::event::{self, KeyEvent, KeyEventKind};
 use ratatui::crossterm::{cursor, execute, terminal};
 use tokio::sync::mpsc;
 
-use super::ticks::{Source, Ticks, past};
+use super::ticks::{TickSource, Ticks, past};
 use super::{TopArgs, frame::Frame};
 use crate::client::Address;
 use crate::commands::describe;
 use crate::failure::Failure;
-use crate::output::{Answer, Output};
-use app::{App, Asked};
+use crate::output::{Output, YesOrNo};
+use app::{App, AppCommand};
 
 /// Keys that wait to be looked at.
 const KEYS: usize = 64;
@@ -37,10 +37,10 @@ enum Input {
 ///
 /// # Errors
 /// When nobody answers any more, or the terminal cannot be written.
-pub(super) async fn run(args: &TopArgs, source: Source<'_>, output: &Output) -> Result<Answer, Failure> {
+pub(super) async fn run(args: &TopArgs, source: TickSource<'_>, output: &Output) -> Result<YesOrNo, Failure> {
     let mut ticks = Ticks::open(source).await?;
-    let mut app = App::new(args.sort, args.view, &args.filter, matches!(source, Source::Cluster(_)));
-    if let (Some(moment), Source::Node(address)) = (args.at, source) {
+    let mut app = App::new(args.sort, args.view, &args.filter, matches!(source, TickSource::Cluster(_)));
+    if let (Some(moment), TickSource::Node(address)) = (args.at, source) {
         look_back(&mut app, address, moment.usec(Timestamp::now())).await;
     }
     let mut screen = Screen::enter()?;
@@ -51,29 +51,29 @@ pub(super) async fn run(args: &TopArgs, source: Source<'_>, output: &Output) -> 
             frame = ticks.next() => match frame? {
                 Some(frame) => {
                     app.second(frame);
-                    Asked::Nothing
+                    AppCommand::Nothing
                 }
                 None => return Err(ticks.ended()),
             },
             input = inputs.recv() => match input {
                 Some(Input::Key(key)) => app.key(key),
-                Some(Input::Resized) => Asked::Nothing,
+                Some(Input::Resized) => AppCommand::Nothing,
                 // The terminal is gone.
-                None => Asked::Quit,
+                None => AppCommand::Quit,
             },
         };
         match (asked, source) {
-            (Asked::Quit, _) => return Ok(Answer::Yes),
-            (Asked::Nothing, _) => {}
-            (Asked::At(usec), Source::Node(address)) => look_back(&mut app, address, usec).await,
-            (Asked::Describe { pod, container }, Source::Node(address)) => {
+            (AppCommand::Quit, _) => return Ok(YesOrNo::Yes),
+            (AppCommand::Nothing, _) => {}
+            (AppCommand::At(usec), TickSource::Node(address)) => look_back(&mut app, address, usec).await,
+            (AppCommand::Describe { pod, container }, TickSource::Node(address)) => {
                 let told = describe::told(&pod, &container, address).await;
                 app.described(&pod, &container, told.unwrap_or_else(|failure| failure.summary()));
             }
-            (Asked::At(_), Source::Cluster(_)) => {
+            (AppCommand::At(_), TickSource::Cluster(_)) => {
                 app.notice("what is past is kept by each node's agent: evenkeel top --at there");
             }
-            (Asked::Describe { pod, container }, Source::Cluster(_)) => {
+            (AppCommand::Describe { pod, container }, TickSource::Cluster(_)) => {
                 app.described(
                     &pod,
                     &container,

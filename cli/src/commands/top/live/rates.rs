@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::super::frame::{Frame, Row};
+use super::super::frame::{Frame, TopRow};
 
 /// Thousandths of the time between two seconds, and kills in it; absent where one of the two does not tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,12 +24,12 @@ impl Rates {
 /// The counters of a second.
 type Counters = [Option<u64>; 5];
 
-fn counters(row: &Row) -> Counters {
+fn counters(row: &TopRow) -> Counters {
     [row.throttled_usec, row.cpu_pressure_usec, row.memory_pressure_usec, row.io_pressure_usec, row.oom_kills]
 }
 
 /// Who a row is of.
-pub(super) fn key(row: &Row) -> String {
+pub(super) fn key(row: &TopRow) -> String {
     format!("{}\u{0}{}\u{0}{}", row.node.as_deref().unwrap_or_default(), row.id, row.pod)
 }
 
@@ -47,7 +47,7 @@ impl Before {
     }
 
     /// What a row comes to since then.
-    pub(super) fn rates(&self, row: &Row, time_usec: u64) -> Rates {
+    pub(super) fn rates(&self, row: &TopRow, time_usec: u64) -> Rates {
         let Some(before) = self.counters.get(&key(row)) else { return Rates::default() };
         // Of all nodes a container's own interval is the time between its seconds.
         let span = match time_usec.saturating_sub(self.time_usec) {
