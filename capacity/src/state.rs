@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::cluster::resources::{CPU, MEMORY};
-use crate::cluster::{Cluster, HostPort, Node, NodeIndex, Placed, Pod};
+use crate::cluster::{Cluster, HostPort, NodeIndex, NodeInfo, Placed, PodInfo};
 
-/// Number of a pod (or of all clones of one shape) in a [`State`].
+/// Number of a pod (or of all clones of one shape) in a [`ClusterState`].
 pub type PodId = u32;
 
-/// Numbers of pods in one [`State`], which keeps each of them.
+/// Numbers of pods in one [`ClusterState`], which keeps each of them.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
     /// By address, which stays theirs as long as the state keeps them.
@@ -19,7 +19,7 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    fn of(&mut self, pod: &Arc<Pod>, state: &mut State) -> PodId {
+    fn of(&mut self, pod: &Arc<PodInfo>, state: &mut ClusterState) -> PodId {
         // Pods of one template follow each other.
         let of = Arc::as_ptr(pod).addr();
         let id = match self.last {
@@ -33,7 +33,7 @@ impl Numbers {
 
 /// Nodes and what is on them. Cloned to try something.
 #[derive(Debug, Clone)]
-pub struct State {
+pub struct ClusterState {
     /// What pods may request, by resource, then node.
     pub allocatable: Vec<Vec<i64>>,
     /// What they request.
@@ -47,7 +47,7 @@ pub struct State {
     /// Host ports in use; empty where nobody uses any.
     pub ports: Vec<Vec<HostPort>>,
     /// Pods by number; those that ask for the same share one.
-    pub known: Vec<Arc<Pod>>,
+    pub known: Vec<Arc<PodInfo>>,
     /// Whether any of them is near or away from others.
     pub affine: bool,
     /// Who is where, in the order of placing.
@@ -56,7 +56,7 @@ pub struct State {
     pub excluded: Vec<bool>,
 }
 
-impl State {
+impl ClusterState {
     /// What a snapshot says.
     pub fn new(cluster: &Cluster) -> Self {
         match cluster.counted() {
@@ -110,7 +110,7 @@ impl State {
     }
 
     /// What a node offers.
-    pub(crate) fn offers(&mut self, at: NodeIndex, node: &Node) {
+    pub(crate) fn offers(&mut self, at: NodeIndex, node: &NodeInfo) {
         self.allocatable.iter_mut().for_each(|of| of[at] = 0);
         self.max_pods[at] = node.max_pods;
         for (resource, amount) in &node.allocatable {
@@ -129,7 +129,7 @@ impl State {
     }
 
     /// Numbers a pod.
-    pub fn learn(&mut self, pod: Arc<Pod>) -> PodId {
+    pub fn learn(&mut self, pod: Arc<PodInfo>) -> PodId {
         let most = pod.requests.plain.iter().map(|(resource, _)| resource + 1).max().unwrap_or(0);
         self.make_room_for(most);
         self.affine |= pod.is_affine();
@@ -139,7 +139,7 @@ impl State {
     }
 
     /// The pod of a number.
-    pub fn pod(&self, id: PodId) -> &Arc<Pod> {
+    pub fn pod(&self, id: PodId) -> &Arc<PodInfo> {
         &self.known[id as usize]
     }
 
@@ -171,7 +171,7 @@ impl State {
         }
     }
 
-    fn release_ports(&mut self, pod: &Pod, node: NodeIndex) {
+    fn release_ports(&mut self, pod: &PodInfo, node: NodeIndex) {
         for port in &pod.ports {
             if let Some(at) = self.ports[node].iter().position(|used| used == port) {
                 self.ports[node].swap_remove(at);
@@ -190,7 +190,7 @@ impl State {
     }
 
     #[inline]
-    fn count(&mut self, pod: &Pod, node: NodeIndex, times: i64) {
+    fn count(&mut self, pod: &PodInfo, node: NodeIndex, times: i64) {
         let add = |slot: &mut i64, amount: i64| *slot = slot.saturating_add(times.saturating_mul(amount));
         for (resource, amount) in &pod.requests.plain {
             add(&mut self.requested[*resource][node], *amount);

@@ -5,10 +5,10 @@
 
 use crate::common::{load, node};
 use evenkeel_capacity::admission::admit;
-use evenkeel_capacity::answer::{Answer, Ask, Shape, Stop, ask};
+use evenkeel_capacity::answer::{Ask, CapacityAnswer, Shape, StopReason, ask};
 use evenkeel_capacity::object::Pod;
 use evenkeel_capacity::profile::{Profile, Profiles};
-use evenkeel_capacity::question::{Options, Question, Snapshot, Whole};
+use evenkeel_capacity::question::{CapacityQuestion, QuestionOptions, Snapshot, Whole};
 use evenkeel_capacity::{config, load as reading};
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ fn read(pod: &Value) -> Pod {
     serde_json::from_value(pod.clone()).unwrap()
 }
 
-fn answer(snapshot: &Value, pod: &Value) -> Answer {
+fn answer(snapshot: &Value, pod: &Value) -> CapacityAnswer {
     answer_by(snapshot, pod, |_| Profiles::default())
 }
 
@@ -28,7 +28,7 @@ fn answer_by(
     snapshot: &Value,
     pod: &Value,
     profiles: impl Fn(&mut evenkeel_capacity::cluster::Cluster) -> Profiles,
-) -> Answer {
+) -> CapacityAnswer {
     let (mut cluster, mut state) = load(snapshot);
     let profiles = profiles(&mut cluster);
     let shapes = vec![Shape { pod: read(pod), wanted: 1 }];
@@ -36,12 +36,15 @@ fn answer_by(
     ask(&mut cluster, &profiles, &mut state, &question, &mut |_| true).unwrap()
 }
 
-fn whole(snapshot: &Value, pod: &Value, options: Options) -> Whole {
+fn whole(snapshot: &Value, pod: &Value, options: QuestionOptions) -> Whole {
     let mut loader = reading::Loader::new();
     loader.document(snapshot).unwrap();
     let (cluster, report) = loader.finish();
-    let question =
-        Question { options, shapes: vec![Shape { pod: read(pod), wanted: 1 }], ..Question::default() };
+    let question = CapacityQuestion {
+        options,
+        shapes: vec![Shape { pod: read(pod), wanted: 1 }],
+        ..CapacityQuestion::default()
+    };
     question.answer(Snapshot { cluster, report }, None, &mut |_| true).unwrap().0
 }
 
@@ -197,7 +200,11 @@ fn an_invalid_pod_is_refused_in_the_api_servers_words() {
     for (spec, why) in table {
         let got = answer(&cluster(json!({})), &pod(spec.clone()));
         assert_eq!(got.message, format!("Pod \"p\" is invalid: {why}"), "{spec}");
-        assert_eq!((got.count, got.stop, got.binding.as_str()), (0, Stop::Refused, "admission"), "{spec}");
+        assert_eq!(
+            (got.count, got.stop, got.binding.as_str()),
+            (0, StopReason::Refused, "admission"),
+            "{spec}"
+        );
         assert_eq!(got.bounds["admission"], 0);
     }
     // Recorded.
@@ -242,7 +249,7 @@ fn what_is_not_there_is_refused_and_what_is_not_listed_is_told() {
     ];
     for (pod, why) in table {
         let got = answer(&all, &pod);
-        assert_eq!((got.message.as_str(), got.count, got.stop), (why, 0, Stop::Refused));
+        assert_eq!((got.message.as_str(), got.count, got.stop), (why, 0, StopReason::Refused));
     }
     assert_eq!(answer(&all, &spec(json!({"priorityClassName": "system-node-critical"}))).count, 16);
     // A snapshot that lists neither says what it does not know.
@@ -275,7 +282,7 @@ fn a_snapshot_says_which_kinds_it_lists() {
     let asked = pod(
         json!({"runtimeClassName": "absent", "containers": [container(json!({"requests": {"cpu": "1"}}))]}),
     );
-    assert_eq!(answer(&list(json!(["Node", "RuntimeClass"])), &asked).stop, Stop::Refused);
+    assert_eq!(answer(&list(json!(["Node", "RuntimeClass"])), &asked).stop, StopReason::Refused);
     let got = answer(&list(json!(["Node", "Namespace", "LimitRange"])), &asked);
     assert_eq!(got.count, 8);
     assert!(
@@ -428,7 +435,7 @@ fn another_schedulers_pod_is_not_counted() {
         json!({"containers": [container(json!({"requests": {"cpu": "1"}}))], "schedulerName": "volcano"}),
     );
     let got = answer(&cluster(json!({})), &asked);
-    assert_eq!((got.count, got.stop, got.bounds["scheduler"]), (0, Stop::Unschedulable, 0));
+    assert_eq!((got.count, got.stop, got.bounds["scheduler"]), (0, StopReason::Unschedulable, 0));
     assert_eq!(
         got.message,
         "no scheduler looks at the pod: its schedulerName is volcano, the profiles are default-scheduler"
@@ -499,13 +506,13 @@ fn quota(hard: Value) -> Value {
 fn every_scenario_keeps_to_the_namespaces_bounds() {
     let asked =
         pod(json!({"containers": [container(json!({"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}))]}));
-    let options = || Options {
+    let options = || QuestionOptions {
         trials: Some(5),
         seed: Some(3),
         preempt: true,
         defrag: Some(3),
         daemonset: true,
-        ..Options::default()
+        ..QuestionOptions::default()
     };
     let told = |all: &Value| {
         let whole = whole(all, &asked, options());
@@ -522,10 +529,10 @@ fn every_scenario_keeps_to_the_namespaces_bounds() {
     assert_eq!(told(&none), (0, [0; 5], 0));
     let range = json!([{"metadata": {"name": "r"}, "spec": {"limits": [{"type": "Container", "max": {"cpu": "500m"}}]}}]);
     assert_eq!(told(&cluster(json!({"limitRanges": range}))), (0, [0; 5], 0));
-    let reserved = Options {
+    let reserved = QuestionOptions {
         reserve: [("cpu".to_owned(), "10".parse().unwrap())].into(),
         trials: Some(2),
-        ..Options::default()
+        ..QuestionOptions::default()
     };
     let whole = whole(&cluster(json!({})), &asked, reserved);
     assert_eq!(

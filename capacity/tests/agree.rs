@@ -9,7 +9,7 @@ use evenkeel_capacity::engine::step::Placer;
 use evenkeel_capacity::load::Loader;
 use evenkeel_capacity::object::Pod;
 use evenkeel_capacity::profile::{Profile, Profiles};
-use evenkeel_capacity::state::State;
+use evenkeel_capacity::state::ClusterState;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -179,7 +179,7 @@ proptest! {
         let written: Pod = serde_json::from_value(pod(cpu, memory, tolerates, rule)).unwrap();
         let pod = Arc::new(cluster.shape(&written).unwrap());
         let profile = Profile::default();
-        let start = State::new(&cluster);
+        let start = ClusterState::new(&cluster);
         let run = |plain: bool| {
             let mut state = start.clone();
             let placer = Placer::new(&cluster, &profile, &mut state, Arc::clone(&pod));

@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use evenkeel_capacity::answer::{Answer, Ask, Shape, Steps, Stop, ask};
+use evenkeel_capacity::answer::{Ask, CapacityAnswer, Shape, Steps, StopReason, ask};
 use evenkeel_capacity::load::Loader;
 use evenkeel_capacity::profile::Profiles;
-use evenkeel_capacity::state::State;
+use evenkeel_capacity::state::ClusterState;
 use serde_json::{Value, json};
 
 fn node(name: &str, cpu: &str, memory: &str, labels: Value) -> Value {
@@ -22,15 +22,15 @@ fn pod(namespace: &str, resources: Value) -> Value {
     })
 }
 
-fn answer(snapshot: &Value, pods: &[Value], max: Option<u64>) -> Answer {
+fn answer(snapshot: &Value, pods: &[Value], max: Option<u64>) -> CapacityAnswer {
     answer_with(snapshot, pods, Ask { max, ..Ask::default() })
 }
 
-fn answer_with(snapshot: &Value, pods: &[Value], question: Ask) -> Answer {
+fn answer_with(snapshot: &Value, pods: &[Value], question: Ask) -> CapacityAnswer {
     let mut loader = Loader::new();
     loader.document(snapshot).unwrap();
     let mut cluster = loader.finish().0;
-    let mut state = State::new(&cluster);
+    let mut state = ClusterState::new(&cluster);
     let shape = |pod: &Value| Shape { pod: serde_json::from_value(pod.clone()).unwrap(), wanted: 1 };
     let question = Ask { shapes: pods.iter().map(shape).collect(), help: true, ..question };
     ask(&mut cluster, &Profiles::default(), &mut state, &question, &mut |_| true).unwrap()
@@ -77,7 +77,7 @@ fn placings_that_are_told_keep_to_all_bounds_and_to_what_memory_there_is() {
     assert_eq!(told(none(), Ask { reserve, ..Ask::default() }), (6, 6, 0));
     let broken = pod("team", json!({"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}));
     let got = answer_with(&all(none()), &[broken], Ask { steps: Steps::First(5), ..Ask::default() });
-    assert_eq!((got.stop, got.steps.unwrap().len()), (Stop::Refused, 0));
+    assert_eq!((got.stop, got.steps.unwrap().len()), (StopReason::Refused, 0));
 
     // Nobody's answer takes the memory of all.
     let mut vast = node("vast", "8", "16Gi", json!({}));
@@ -101,7 +101,7 @@ fn placings_that_are_told_keep_to_all_bounds_and_to_what_memory_there_is() {
 fn use_case_1_a_namespace_of_40_gb_and_pods_of_4() {
     let four = json!({"limits": {"memory": "4Gi"}});
     let got = answer(&regions("region1", json!({"limits.memory": "40Gi"})), &[pod("team", four)], None);
-    assert_eq!((got.count, got.stop, got.binding.as_str()), (10, Stop::QuotaExceeded, "quota/team"));
+    assert_eq!((got.count, got.stop, got.binding.as_str()), (10, StopReason::QuotaExceeded, "quota/team"));
     assert_eq!((got.bounds["quota/team"], got.bounds["nodes"]), (10, 12));
     assert_eq!(
         got.message,
@@ -231,7 +231,7 @@ fn a_pod_behind_gates_is_not_counted_and_told() {
     let mut gated = pod("default", json!({"requests": {"cpu": "1"}}));
     gated["spec"]["schedulingGates"] = json!([{"name": "example.com/queue"}, {"name": "b"}]);
     let got = answer(&snapshot, &[gated], None);
-    assert_eq!((got.count, got.stop, got.binding.as_str()), (0, Stop::Unschedulable, "scheduler"));
+    assert_eq!((got.count, got.stop, got.binding.as_str()), (0, StopReason::Unschedulable, "scheduler"));
     assert_eq!(got.message, "Scheduling is blocked due to non-empty scheduling gates");
     assert!(
         got.notes[0].starts_with("pod sim has scheduling gates (example.com/queue, b)"),
@@ -272,7 +272,7 @@ fn a_limit_range_fills_in_and_refuses() {
     let got = answer(&snapshot("2"), &[pod("default", json!({}))], None);
     assert_eq!((got.count, got.changes.len()), (8, 2));
     let got = answer(&snapshot("2"), &[pod("default", json!({"limits": {"cpu": "3"}}))], None);
-    assert_eq!((got.count, got.stop, got.bounds["namespace/default"]), (0, Stop::QuotaExceeded, 0));
+    assert_eq!((got.count, got.stop, got.bounds["namespace/default"]), (0, StopReason::QuotaExceeded, 0));
     assert_eq!(
         got.message,
         "pods \"sim\" is forbidden: maximum cpu usage per Container is 2, but limit is 3"
@@ -349,7 +349,7 @@ fn shapes_of_one_set_use_a_quota_up_together() {
     let mut loader = Loader::new();
     loader.document(&snapshot).unwrap();
     let mut cluster = loader.finish().0;
-    let mut state = State::new(&cluster);
+    let mut state = ClusterState::new(&cluster);
     let shapes = vec![Shape { pod: serde_json::from_value(named("web", "1")).unwrap(), wanted: 4 }];
     let question = Ask { shapes, ..Ask::default() };
     let got = ask(&mut cluster, &Profiles::default(), &mut state, &question, &mut |_| true).unwrap();

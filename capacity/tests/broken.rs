@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use evenkeel_capacity::answer::{Ask, Shape, ask};
-use evenkeel_capacity::load::{Loader, Stream, shapes};
+use evenkeel_capacity::load::{JsonStream, Loader, shapes};
 use evenkeel_capacity::profile::Profiles;
-use evenkeel_capacity::state::State;
+use evenkeel_capacity::state::ClusterState;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ fn read(text: &str) -> Result<Loader<'static>, String> {
 /// The same, so many bytes arriving at once.
 fn read_by(text: &str, bytes: usize) -> Result<Loader<'static>, String> {
     let mut loader = Loader::new();
-    let mut stream = Stream::new(Slow { text: text.as_bytes(), bytes }).unwrap();
+    let mut stream = JsonStream::new(Slow { text: text.as_bytes(), bytes }).unwrap();
     loader.text(&mut stream).map_err(|error| error.to_string())?;
     Ok(loader)
 }
@@ -328,7 +328,7 @@ fn ask_anything(text: &str) {
         Shape { pod: serde_json::from_value(json!({"spec": {"containers": [{}]}})).unwrap(), wanted: 1 };
     for shape in own.into_iter().flatten().chain([plain]) {
         let question = Ask { shapes: vec![shape], max: Some(3), help: true, ..Ask::default() };
-        let mut state = State::new(&cluster);
+        let mut state = ClusterState::new(&cluster);
         // A selector of the pod may be one that cannot be used: that is an answer, too.
         if let Ok(answer) = ask(&mut cluster, &Profiles::default(), &mut state, &question, &mut |_| true) {
             assert!(answer.count <= 3);

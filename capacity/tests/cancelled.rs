@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use evenkeel_capacity::answer::{Ask, Shape, Stop, ask};
+use evenkeel_capacity::answer::{Ask, Shape, StopReason, ask};
 use evenkeel_capacity::load::Loader;
 use evenkeel_capacity::object::{Pod, ResourceList};
 use evenkeel_capacity::profile::Profiles;
 use evenkeel_capacity::scenario::{NodeType, add, displace, trials};
-use evenkeel_capacity::state::State;
+use evenkeel_capacity::state::ClusterState;
 use serde_json::{Value, json};
 
 /// A node that holds very many.
@@ -57,12 +57,12 @@ fn a_count_ends_within_its_run() {
     let mut loader = Loader::new();
     loader.document(&json!({"nodes": [node("a"), node("b")]})).unwrap();
     let mut cluster = loader.finish().0;
-    let mut state = State::new(&cluster);
+    let mut state = ClusterState::new(&cluster);
     let question =
         Ask { shapes: vec![Shape { pod: written(pod("p", slow())), wanted: 1 }], ..Ask::default() };
     let (mut going, asked) = leaving_after(2);
     let got = ask(&mut cluster, &Profiles::default(), &mut state, &question, &mut going).unwrap();
-    assert_eq!((got.stop, got.count, asked.get()), (Stop::Cancelled, 767, 3), "256 between two looks");
+    assert_eq!((got.stop, got.count, asked.get()), (StopReason::Cancelled, 767, 3), "256 between two looks");
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn help_ends_within_its_run() {
     };
     let mut helped = |times| {
         let (mut going, asked) = leaving_after(times);
-        let mut state = State::new(&cluster);
+        let mut state = ClusterState::new(&cluster);
         let got = ask(&mut cluster, &Profiles::default(), &mut state, &question(true), &mut going).unwrap();
         (got.count, got.help.iter().map(|help| help.admits).collect::<Vec<_>>(), asked.get())
     };
@@ -99,7 +99,7 @@ fn pods_of_lost_nodes_types_of_nodes_and_ties_end_within_their_run() {
     let mut loader = Loader::new();
     loader.document(&json!({"nodes": [node("a"), node("b")], "pods": pods})).unwrap();
     let mut cluster = loader.finish().0;
-    let (state, profiles) = (State::new(&cluster), Profiles::default());
+    let (state, profiles) = (ClusterState::new(&cluster), Profiles::default());
     let (mut going, _) = leaving_after(1);
     let got = displace(&cluster, &profiles, &state, &[0], &ResourceList::new(), &mut going);
     assert_eq!((got.pods, got.placed, got.failed.len()), (1000, 127, 0), "64 between two looks");

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, dead_code, reason = "helpers of tests")]
 
 use crate::common::{answer, node, pod};
-use evenkeel_capacity::answer::Stop;
+use evenkeel_capacity::answer::StopReason;
 use serde_json::{Value, json};
 
 /// A pod whose clones get a claim of this size and class each.
@@ -83,7 +83,7 @@ fn quotas_count_the_claims_of_every_clone() {
         json!({"resourceQuotas": [quota(json!({"requests.storage": "25Gi"}), json!({}))], "pvcs": used}),
     );
     let got = answer(&full, &with_claim("2Gi", None));
-    assert_eq!((got.count, got.stop, got.bounds["quota/q"]), (2, Stop::QuotaExceeded, 2));
+    assert_eq!((got.count, got.stop, got.bounds["quota/q"]), (2, StopReason::QuotaExceeded, 2));
     assert_eq!(
         got.message,
         "persistentvolumeclaims \"data-sim-2\" is forbidden: exceeded quota: q, requested: requests.storage=2Gi, used: \
@@ -99,7 +99,7 @@ fn limit_ranges_bound_the_size_of_claims() {
     let asked = |pod: &Value| answer(&snapshot(json!({"limitRanges": range})), pod);
     assert_eq!(asked(&with_claim("5Gi", None)).count, 16);
     let got = asked(&with_claim("6Gi", None));
-    assert_eq!((got.count, got.stop), (0, Stop::QuotaExceeded));
+    assert_eq!((got.count, got.stop), (0, StopReason::QuotaExceeded));
     assert_eq!(
         got.message,
         "persistentvolumeclaims \"data-sim\" is forbidden: maximum storage usage per PersistentVolumeClaim is 5Gi, but \

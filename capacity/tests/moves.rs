@@ -11,7 +11,7 @@ use evenkeel_capacity::engine::step::Placer;
 use evenkeel_capacity::object::ResourceList;
 use evenkeel_capacity::profile::{Profile, Profiles};
 use evenkeel_capacity::scenario::{self, Addition, Move, NodeType};
-use evenkeel_capacity::state::State;
+use evenkeel_capacity::state::ClusterState;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ fn named(moves: &[Move]) -> Vec<(&str, &str, &str)> {
 }
 
 /// Makes the moves one by one, each as the scheduler would have to allow it; the state afterwards.
-fn replay(cluster: &Cluster, state: &State, moves: &[Move]) -> State {
+fn replay(cluster: &Cluster, state: &ClusterState, moves: &[Move]) -> ClusterState {
     let profile = Profile::default();
     let mut state = state.clone();
     let mut names: Vec<String> =

@@ -11,7 +11,7 @@ use evenkeel_capacity::engine::step::Placer;
 use evenkeel_capacity::load::Loader;
 use evenkeel_capacity::object::{Node, Object, Pod};
 use evenkeel_capacity::profile::Profile;
-use evenkeel_capacity::state::State;
+use evenkeel_capacity::state::ClusterState;
 use serde_json::{Value, json};
 
 fn rows(text: &str) -> impl Iterator<Item = Vec<&str>> {
@@ -63,7 +63,7 @@ fn the_empty_cluster_holds_as_many_as_the_scheduler_places() {
         let mut cluster = cluster();
         let shape = Arc::new(cluster.shape(&pod(cpu, memory, gpus, "")).unwrap());
         let profile = Profile::default();
-        let mut state = State::new(&cluster);
+        let mut state = ClusterState::new(&cluster);
         let placed = Placer::new(&cluster, &profile, &mut state, shape).run(&mut state, None);
         assert_eq!(placed.len(), wanted, "{cpu} {memory} {gpus}");
     }
@@ -73,7 +73,7 @@ fn the_empty_cluster_holds_as_many_as_the_scheduler_places() {
 fn the_tasks_in_file_order_go_where_the_scheduler_puts_them() {
     let mut cluster = cluster();
     let tasks: Vec<Vec<&str>> = rows(include_str!("data/openb_tasks.csv")).collect();
-    let mut shapes: HashMap<Vec<&str>, Arc<evenkeel_capacity::cluster::Pod>> = HashMap::new();
+    let mut shapes: HashMap<Vec<&str>, Arc<evenkeel_capacity::cluster::PodInfo>> = HashMap::new();
     for task in &tasks {
         if !shapes.contains_key(task) {
             let pod = pod(&format!("{}m", task[0]), &format!("{}Mi", task[1]), task[2], task[3]);
@@ -82,7 +82,7 @@ fn the_tasks_in_file_order_go_where_the_scheduler_puts_them() {
         }
     }
     let profile = Profile::default();
-    let mut state = State::new(&cluster);
+    let mut state = ClusterState::new(&cluster);
     let mut placers: HashMap<&Vec<&str>, Placer<'_>> = HashMap::new();
     let (mut placed, mut gpus) = (0, 0);
     for task in &tasks {

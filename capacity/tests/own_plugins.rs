@@ -5,22 +5,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::common::{load, node, pod};
-use evenkeel_capacity::answer::{Answer, Ask, Shape, ask};
+use evenkeel_capacity::answer::{Ask, CapacityAnswer, Shape, ask};
 use evenkeel_capacity::cluster::NodeIndex;
 use evenkeel_capacity::config;
 use evenkeel_capacity::load::Loader;
 use evenkeel_capacity::plugin::{
-    FilterPlugin, PostFilterPlugin, Registry, Rejection, ScorePlugin, Sees, View,
+    FilterPlugin, PluginView, PostFilterPlugin, Registry, Rejection, ScorePlugin, Sees,
 };
 use evenkeel_capacity::profile::Version;
-use evenkeel_capacity::question::{Question, Snapshot, Whole};
+use evenkeel_capacity::question::{CapacityQuestion, Snapshot, Whole};
 use evenkeel_capacity::scenario::{Nomination, Stuck};
 use serde_json::{Value, json};
 
 /// The example of docs/capacity.md, word for word.
 mod documented {
     use evenkeel_capacity::cluster::NodeIndex;
-    use evenkeel_capacity::plugin::{FilterPlugin, Registry, Rejection, Sees, View};
+    use evenkeel_capacity::plugin::{FilterPlugin, PluginView, Registry, Rejection, Sees};
 
     // docs: begin
     /// Keeps pods without the label `gpu` off nodes that have it.
@@ -34,7 +34,7 @@ mod documented {
         fn sees(&self) -> Sees {
             Sees::Node // its answer hangs on the node alone: it is asked once a node
         }
-        fn refuses(&self, view: &View<'_>, node: NodeIndex) -> Option<Rejection> {
+        fn refuses(&self, view: &PluginView<'_>, node: NodeIndex) -> Option<Rejection> {
             let kept = view.node_label(node, "gpu").is_some() && view.pod_label("gpu").is_none();
             kept.then(|| Rejection::Own { reason: "node(s) are for GPUs".into(), resolvable: false })
         }
@@ -80,7 +80,7 @@ fn profiles_config(profile: &Value) -> Value {
     json!({"kind": "KubeSchedulerConfiguration", "profiles": [profile]})
 }
 
-fn answer(snapshot: &Value, pod: &Value, plugins: &Registry, profile: &Value) -> Answer {
+fn answer(snapshot: &Value, pod: &Value, plugins: &Registry, profile: &Value) -> CapacityAnswer {
     let (mut cluster, mut state) = load(snapshot);
     let profiles =
         config::profiles_of(plugins, &profiles_config(profile), Version::V1_36, &mut cluster).unwrap();
@@ -95,7 +95,7 @@ fn whole(snapshot: &Value, pod: &Value, plugins: Registry, options: Value) -> Wh
     let (cluster, report) = loader.finish();
     let shapes = vec![Shape { pod: serde_json::from_value(pod.clone()).unwrap(), wanted: 1 }];
     let options = serde_json::from_value(options).unwrap();
-    let question = Question { options, shapes, plugins, ..Question::default() };
+    let question = CapacityQuestion { options, shapes, plugins, ..CapacityQuestion::default() };
     question.answer(Snapshot { cluster, report }, None, &mut |_| true).unwrap().0
 }
 
@@ -116,7 +116,7 @@ impl FilterPlugin for AtMost {
         self.sees
     }
 
-    fn refuses(&self, view: &View<'_>, node: NodeIndex) -> Option<Rejection> {
+    fn refuses(&self, view: &PluginView<'_>, node: NodeIndex) -> Option<Rejection> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         (view.state.pods[node] >= self.most)
             .then(|| Rejection::Own { reason: "node(s) are full".into(), resolvable: true })
@@ -156,7 +156,7 @@ impl ScorePlugin for LastFirst {
         "LastFirst"
     }
 
-    fn scores(&self, _: &View<'_>, nodes: &[NodeIndex]) -> Option<Vec<i64>> {
+    fn scores(&self, _: &PluginView<'_>, nodes: &[NodeIndex]) -> Option<Vec<i64>> {
         Some(nodes.iter().map(|node| *node as i64 * 1000 - 5).collect())
     }
 }

@@ -5,13 +5,13 @@
 use std::sync::Arc;
 
 use evenkeel_capacity::answer::{Ask, Shape};
-use evenkeel_capacity::cluster::{Cluster, Pod};
+use evenkeel_capacity::cluster::{Cluster, PodInfo};
 use evenkeel_capacity::load::Loader;
 use evenkeel_capacity::object::ResourceList;
 use evenkeel_capacity::profile::Profiles;
-use evenkeel_capacity::question::{Question, Snapshot};
+use evenkeel_capacity::question::{CapacityQuestion, Snapshot};
 use evenkeel_capacity::scenario;
-use evenkeel_capacity::state::State;
+use evenkeel_capacity::state::ClusterState;
 use serde_json::{Value, json};
 
 fn node(name: &str, cpu: &str, zone: &str) -> Value {
@@ -32,15 +32,15 @@ fn pod(name: &str, node: &str, cpu: &str, priority: i32) -> Value {
     })
 }
 
-fn load(snapshot: &Value) -> (Cluster, State) {
+fn load(snapshot: &Value) -> (Cluster, ClusterState) {
     let mut loader = Loader::new();
     loader.document(snapshot).unwrap();
     let cluster = loader.finish().0;
-    let state = State::new(&cluster);
+    let state = ClusterState::new(&cluster);
     (cluster, state)
 }
 
-fn shape(cluster: &mut Cluster, written: Value) -> Arc<Pod> {
+fn shape(cluster: &mut Cluster, written: Value) -> Arc<PodInfo> {
     Arc::new(cluster.shape(&serde_json::from_value(written).unwrap()).unwrap())
 }
 
@@ -155,8 +155,11 @@ fn whole(snapshot: &Value, pod: &Value, options: Value) -> Value {
     loader.document(snapshot).unwrap();
     let (cluster, report) = loader.finish();
     let shapes = evenkeel_capacity::load::shapes(pod).unwrap();
-    let question =
-        Question { options: serde_json::from_value(options).unwrap(), shapes, ..Question::default() };
+    let question = CapacityQuestion {
+        options: serde_json::from_value(options).unwrap(),
+        shapes,
+        ..CapacityQuestion::default()
+    };
     match question.answer(Snapshot { cluster, report }, None, &mut |_| true) {
         Ok((whole, _)) => serde_json::to_value(whole).unwrap(),
         Err(error) => json!(error.to_string()),

@@ -8,7 +8,7 @@ use evenkeel_capacity::load::Loader;
 use evenkeel_capacity::object;
 use evenkeel_capacity::plugin::Code;
 use evenkeel_capacity::profile::Profile;
-use evenkeel_capacity::state::State;
+use evenkeel_capacity::state::ClusterState;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -63,7 +63,7 @@ fn check(sample: &Sample) -> Result<(), String> {
     let pod: object::Pod = serde_json::from_value(sample.input["pod"].clone()).map_err(|e| e.to_string())?;
     let pod = Arc::new(cluster.shape(&pod).map_err(|e| e.to_string())?);
     let profile = Profile::default();
-    let mut state = State::new(&cluster);
+    let mut state = ClusterState::new(&cluster);
     let name = |node: &usize| cluster.word(cluster.nodes[*node].name).to_owned();
     let limit = (sample.limit > 0).then_some(sample.limit);
     // Two loops: one asks every node anew for every pod, one looks at what changed.

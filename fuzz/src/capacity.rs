@@ -2,11 +2,11 @@
 
 use evenkeel_capacity::answer::{Ask, Shape, ask};
 use evenkeel_capacity::cluster::{Builder, Cluster};
-use evenkeel_capacity::load::{Loader, Report, Stream};
+use evenkeel_capacity::load::{JsonStream, LoadReport, Loader};
 use evenkeel_capacity::object::{Container, Object, Pod};
 use evenkeel_capacity::profile::Profiles;
-use evenkeel_capacity::question::{Options, Question, Snapshot};
-use evenkeel_capacity::state::State;
+use evenkeel_capacity::question::{CapacityQuestion, QuestionOptions, Snapshot};
+use evenkeel_capacity::state::ClusterState;
 use serde_json::{Value, json};
 
 /// Recorded clusters, each with a pod.
@@ -17,7 +17,7 @@ const SMALL_BYTES: usize = 6_000;
 /// Bytes get a cluster or an error, the same by each of the two roads, and a cluster can be asked.
 pub(crate) fn snapshot(bytes: &[u8]) {
     let (cut, whole) = (by_pieces(bytes), at_once(bytes));
-    let told = |loaded: &Option<(Cluster, Report)>| loaded.as_ref().map(|(_, report)| report.clone());
+    let told = |loaded: &Option<(Cluster, LoadReport)>| loaded.as_ref().map(|(_, report)| report.clone());
     assert_eq!(told(&cut), told(&whole), "a snapshot is read alike however it is read");
     let Some((mut cluster, _)) = cut else { return };
     let mut pod = Pod::default();
@@ -25,13 +25,13 @@ pub(crate) fn snapshot(bytes: &[u8]) {
     question(&mut cluster, vec![Shape { pod, wanted: 1 }]);
 }
 
-fn by_pieces(bytes: &[u8]) -> Option<(Cluster, Report)> {
+fn by_pieces(bytes: &[u8]) -> Option<(Cluster, LoadReport)> {
     let mut loader = Loader::new();
-    loader.text(&mut Stream::new(bytes).ok()?).ok()?;
+    loader.text(&mut JsonStream::new(bytes).ok()?).ok()?;
     Some(loader.finish())
 }
 
-fn at_once(bytes: &[u8]) -> Option<(Cluster, Report)> {
+fn at_once(bytes: &[u8]) -> Option<(Cluster, LoadReport)> {
     let mut loader = Loader::new();
     let mut json = serde_json::Deserializer::from_slice(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes));
     while json.end().is_err() {
@@ -42,7 +42,7 @@ fn at_once(bytes: &[u8]) -> Option<(Cluster, Report)> {
 
 fn question(cluster: &mut Cluster, shapes: Vec<Shape>) {
     let question = Ask { shapes, max: Some(3), help: true, ..Ask::default() };
-    let mut state = State::new(cluster);
+    let mut state = ClusterState::new(cluster);
     // A pod that cannot be used is refused, which is an answer, too.
     if let Ok(answer) = ask(cluster, &Profiles::default(), &mut state, &question, &mut |_| true) {
         assert!(answer.count <= 3);
@@ -102,19 +102,20 @@ pub(crate) fn workloads() -> Vec<Vec<u8>> {
 
 /// JSON gets options or an error, and options are answered or refused by name.
 pub(crate) fn options(bytes: &[u8]) {
-    let Ok(mut options) = serde_json::from_slice::<Options>(bytes) else { return };
+    let Ok(mut options) = serde_json::from_slice::<QuestionOptions>(bytes) else { return };
     // Questions that take long are no fault.
     options.max = Some(options.max.unwrap_or(3).min(3));
     options.need = options.need.map(|need| need.min(16));
     options.trials = options.trials.map(|trials| trials.min(4));
     let mut loader = Loader::new();
     let text = clusters().swap_remove(0);
-    let loaded = Stream::new(text.as_slice()).and_then(|mut stream| loader.text(&mut stream));
+    let loaded = JsonStream::new(text.as_slice()).and_then(|mut stream| loader.text(&mut stream));
     assert!(loaded.is_ok(), "a recorded cluster is read");
     let (cluster, report) = loader.finish();
     let mut pod = Pod::default();
     pod.spec.containers.push(Container::default());
-    let question = Question { options, shapes: vec![Shape { pod, wanted: 1 }], ..Question::default() };
+    let question =
+        CapacityQuestion { options, shapes: vec![Shape { pod, wanted: 1 }], ..CapacityQuestion::default() };
     if let Err(error) = question.answer(Snapshot { cluster, report }, None, &mut |_| true) {
         assert!(!error.option.is_empty() && !error.why.is_empty());
     }

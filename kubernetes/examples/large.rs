@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use apiserver::ApiServer;
 use apiserver::recorded::body;
 use evenkeel_capacity::load::Manifest;
-use evenkeel_capacity::question::{Question, Snapshot};
+use evenkeel_capacity::question::{CapacityQuestion, Snapshot};
 use evenkeel_kubernetes::{KindStatus, Pace, Source, State, View, Watching};
 use serde_json::json;
 
@@ -171,7 +171,7 @@ fn asked(view: &View) -> (u64, String) {
     manifest
         .take(&json!({ "kind": "Pod", "metadata": { "name": "x" }, "spec": { "containers": containers } }))
         .unwrap();
-    let mut question = Question::default();
+    let mut question = CapacityQuestion::default();
     question.asks(manifest);
     let snapshot = Snapshot { cluster: live.cluster, report: live.report };
     let (whole, _) = question.answer(snapshot, None, &mut |_| true).unwrap();

@@ -12,7 +12,7 @@ mod validate;
 use std::collections::BTreeMap;
 
 use crate::cluster::Cluster;
-use crate::object::{Metadata, Namespace, Pod, StringMap};
+use crate::object::{Namespace, ObjectMeta, Pod, StringMap};
 use crate::profile::Profiles;
 
 pub(crate) use quota::Charge;
@@ -32,14 +32,14 @@ pub struct Admitted {
     /// What is not known of it, in sentences.
     pub notes: Vec<String>,
     /// Why not even one is admitted, or looked at.
-    pub refused: Option<Refusal>,
+    pub refused: Option<PodRefusal>,
     /// Quotas that count it.
     pub quotas: Vec<QuotaBound>,
 }
 
 /// Why a pod is not made, or not looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct PodRefusal {
     /// Who refuses it.
     pub by: By,
     /// In whose words.
@@ -57,7 +57,7 @@ pub enum By {
     Scheduler,
 }
 
-impl Refusal {
+impl PodRefusal {
     pub(crate) fn api(why: String) -> Self {
         Self { by: By::Admission, why }
     }
@@ -89,7 +89,7 @@ fn bring_through(
     pod: &mut Pod,
     changes: &mut Vec<String>,
     notes: &mut Vec<String>,
-) -> Result<Vec<QuotaBound>, Refusal> {
+) -> Result<Vec<QuotaBound>, PodRefusal> {
     let namespace = pod.metadata.namespace_or_default().to_owned();
     let ranges: Vec<_> =
         cluster.limit_ranges.iter().filter(|range| is_of(&range.metadata, &namespace)).collect();
@@ -100,8 +100,8 @@ fn bring_through(
     plugins::priority(cluster, pod, notes)?;
     plugins::default_tolerations(pod);
     plugins::runtime_class(cluster, pod, changes, notes)?;
-    validate::refusal(pod).map_or(Ok(()), |why| Err(Refusal::api(why)))?;
-    let of_namespace = |why: String| Refusal { by: By::Namespace, why };
+    validate::refusal(pod).map_or(Ok(()), |why| Err(PodRefusal::api(why)))?;
+    let of_namespace = |why: String| PodRefusal { by: By::Namespace, why };
     limits::check(&ranges, pod).map_err(|why| of_namespace(forbidden(pod, &why).why))?;
     plugins::overhead(cluster, pod)?;
     claims::check(&ranges, pod).map_err(of_namespace)?;
@@ -109,8 +109,8 @@ fn bring_through(
 }
 
 /// Why no scheduler would look at a pod that was made.
-pub(crate) fn held(profiles: &Profiles, pod: &Pod) -> Option<Refusal> {
-    let held = |why: String| Some(Refusal { by: By::Scheduler, why });
+pub(crate) fn held(profiles: &Profiles, pod: &Pod) -> Option<PodRefusal> {
+    let held = |why: String| Some(PodRefusal { by: By::Scheduler, why });
     if !pod.spec.scheduling_gates.is_empty() {
         return held("Scheduling is blocked due to non-empty scheduling gates".to_owned());
     }
@@ -128,7 +128,7 @@ pub(crate) fn held(profiles: &Profiles, pod: &Pod) -> Option<Refusal> {
 /// Why it is refused, or why no scheduler looks at it.
 pub(crate) fn create(cluster: &mut Cluster, profiles: &Profiles, pod: &Pod) -> Result<Pod, String> {
     let Admitted { pod, refused, quotas, .. } = admit(cluster, pod.clone());
-    let full = |refused: Option<Refusal>| {
+    let full = |refused: Option<PodRefusal>| {
         refused.map(|refusal| refusal.why).or_else(|| quota::full(&pod.metadata.name, &quotas))
     };
     if let Some(why) = full(refused) {
@@ -139,12 +139,12 @@ pub(crate) fn create(cluster: &mut Cluster, profiles: &Profiles, pod: &Pod) -> R
     Ok(pod)
 }
 
-fn is_of(meta: &Metadata, namespace: &str) -> bool {
+fn is_of(meta: &ObjectMeta, namespace: &str) -> bool {
     meta.namespace_or_default() == namespace
 }
 
-fn forbidden(pod: &Pod, why: &str) -> Refusal {
-    Refusal::api(format!("pods \"{}\" is forbidden: {why}", pod.metadata.name))
+fn forbidden(pod: &Pod, why: &str) -> PodRefusal {
+    PodRefusal::api(format!("pods \"{}\" is forbidden: {why}", pod.metadata.name))
 }
 
 /// The namespace's node selector joins the pod's; a contradiction refuses the pod.
@@ -153,13 +153,13 @@ fn merge_node_selector(
     namespace: &str,
     pod: &mut Pod,
     changes: &mut Vec<String>,
-) -> Result<(), Refusal> {
+) -> Result<(), PodRefusal> {
     let found = cluster.namespace_objects.iter().find(|known| known.metadata.name == namespace);
     for (key, value) in found.map(node_selector).unwrap_or_default() {
         match pod.spec.node_selector.get(&key) {
             Some(own) if *own != value => {
                 let why = "pod node label selector conflicts with its namespace node label selector";
-                return Err(Refusal { by: By::Namespace, ..forbidden(pod, why) });
+                return Err(PodRefusal { by: By::Namespace, ..forbidden(pod, why) });
             }
             Some(_) => {}
             None => {

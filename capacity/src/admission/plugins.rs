@@ -4,7 +4,7 @@
 //! What a snapshot does not list cannot be missed: a class that is not there is refused where the snapshot lists its kind,
 //! and else told as unknown. Not owned: limit ranges and quotas ([`super::limits`], [`super::quota`]).
 
-use super::{Refusal, forbidden};
+use super::{PodRefusal, forbidden};
 use crate::cluster::Cluster;
 use crate::object::{Pod, PriorityClass, RuntimeClass, Toleration};
 
@@ -19,7 +19,7 @@ const BORNE_FOR_A_WHILE: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kube
 const A_WHILE: i64 = 300;
 
 /// `NamespaceLifecycle`: the namespace is there and does not end.
-pub(super) fn namespace(cluster: &Cluster, namespace: &str, pod: &Pod) -> Result<(), Refusal> {
+pub(super) fn namespace(cluster: &Cluster, namespace: &str, pod: &Pod) -> Result<(), PodRefusal> {
     let found = cluster.namespace_objects.iter().find(|known| known.metadata.name == namespace);
     match found {
         Some(found) if found.metadata.deletion_timestamp.is_some() => {
@@ -29,14 +29,14 @@ pub(super) fn namespace(cluster: &Cluster, namespace: &str, pod: &Pod) -> Result
             Err(forbidden(pod, &why))
         }
         None if cluster.lists("Namespace") && !OWN_NAMESPACES.contains(&namespace) => {
-            Err(Refusal::api(format!("namespaces {namespace:?} not found")))
+            Err(PodRefusal::api(format!("namespaces {namespace:?} not found")))
         }
         _ => Ok(()),
     }
 }
 
 /// `Priority`: number and preemption of the class that is named, else of the default one.
-pub(super) fn priority(cluster: &Cluster, pod: &mut Pod, notes: &mut Vec<String>) -> Result<(), Refusal> {
+pub(super) fn priority(cluster: &Cluster, pod: &mut Pod, notes: &mut Vec<String>) -> Result<(), PodRefusal> {
     let Some((value, policy)) = class_of(cluster, pod, notes)? else { return Ok(()) };
     if let Some(written) = pod.spec.priority.filter(|written| *written != value) {
         let why = format!(
@@ -63,7 +63,7 @@ fn class_of(
     cluster: &Cluster,
     pod: &mut Pod,
     notes: &mut Vec<String>,
-) -> Result<Option<(i32, String)>, Refusal> {
+) -> Result<Option<(i32, String)>, PodRefusal> {
     let of = |class: &PriorityClass| {
         let policy = Some(class.preemption_policy.as_str()).filter(|policy| !policy.is_empty());
         Some((class.value, policy.unwrap_or("PreemptLowerPriority").to_owned()))
@@ -123,7 +123,7 @@ pub(super) fn runtime_class(
     pod: &mut Pod,
     changes: &mut Vec<String>,
     notes: &mut Vec<String>,
-) -> Result<(), Refusal> {
+) -> Result<(), PodRefusal> {
     let Some(name) = pod.spec.runtime_class_name.clone() else { return Ok(()) };
     let Some(class) = cluster.runtime_classes.get(&name) else {
         if cluster.lists("RuntimeClass") {
@@ -139,7 +139,7 @@ pub(super) fn runtime_class(
     add_scheduling(class, pod, changes)
 }
 
-fn add_overhead(class: &RuntimeClass, pod: &mut Pod, changes: &mut Vec<String>) -> Result<(), Refusal> {
+fn add_overhead(class: &RuntimeClass, pod: &mut Pod, changes: &mut Vec<String>) -> Result<(), PodRefusal> {
     let Some(overhead) = &class.overhead else { return Ok(()) };
     let same = |pod: &Pod| {
         let written = &pod.spec.overhead;
@@ -165,7 +165,7 @@ fn add_overhead(class: &RuntimeClass, pod: &mut Pod, changes: &mut Vec<String>) 
     Ok(())
 }
 
-fn add_scheduling(class: &RuntimeClass, pod: &mut Pod, changes: &mut Vec<String>) -> Result<(), Refusal> {
+fn add_scheduling(class: &RuntimeClass, pod: &mut Pod, changes: &mut Vec<String>) -> Result<(), PodRefusal> {
     let Some(scheduling) = &class.scheduling else { return Ok(()) };
     let name = &class.metadata.name;
     for (key, value) in &scheduling.node_selector {
@@ -194,7 +194,7 @@ fn add_scheduling(class: &RuntimeClass, pod: &mut Pod, changes: &mut Vec<String>
 }
 
 /// `RuntimeClass`, its second look: an overhead comes from a class.
-pub(super) fn overhead(cluster: &Cluster, pod: &Pod) -> Result<(), Refusal> {
+pub(super) fn overhead(cluster: &Cluster, pod: &Pod) -> Result<(), PodRefusal> {
     let class = pod.spec.runtime_class_name.as_ref().and_then(|name| cluster.runtime_classes.get(name));
     let given = class.is_some_and(|class| class.overhead.is_some());
     if pod.spec.overhead.is_empty() || given || !cluster.lists("RuntimeClass") {

@@ -450,7 +450,7 @@ impl Charge {
     /// Of a pod that has not ended, as written and ready to be placed.
     pub(crate) fn of(
         pod: &Pod,
-        ready: &cluster::Pod,
+        ready: &cluster::PodInfo,
         names: &mut ResourceNames,
         symbols: &mut Symbols,
     ) -> Self {

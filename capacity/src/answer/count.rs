@@ -1,4 +1,4 @@
-//! Asking: shapes in, an [`Answer`] out.
+//! Asking: shapes in, an [`CapacityAnswer`] out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::message::fit_error;
 use super::place::{PlacedPod, place};
 use super::prepared::{Prepared, gated, looked_for};
 use super::reserve::Reserve;
-use super::{Answer, Stop};
+use super::{CapacityAnswer, StopReason};
 use crate::admission::{Admitted, By, quota};
 use crate::cluster::selector::SelectorError;
 use crate::cluster::{Cluster, NodeIndex};
@@ -16,7 +16,7 @@ use crate::engine::step::{BETWEEN_LOOKS, Placer};
 use crate::object::{Pod, ResourceList};
 use crate::plugin::Rejection;
 use crate::profile::Profiles;
-use crate::state::State;
+use crate::state::ClusterState;
 
 /// Placings of which the node is told at most: with the names of nodes some 50 MB.
 const MOST_TOLD: usize = 1_000_000;
@@ -91,10 +91,10 @@ pub enum AskError {
 pub fn ask(
     cluster: &mut Cluster,
     profiles: &Profiles,
-    state: &mut State,
+    state: &mut ClusterState,
     ask: &Ask,
     going: &mut dyn FnMut(u64) -> bool,
-) -> Result<Answer, AskError> {
+) -> Result<CapacityAnswer, AskError> {
     if ask.shapes.is_empty() {
         return Err(AskError::NoShape);
     }
@@ -112,7 +112,7 @@ pub fn ask(
     answer.notes.extend(cluster.unlisted());
     if let Some(before) = before {
         answer.help = match answer.stop {
-            Stop::Unschedulable | Stop::QuotaExceeded => {
+            StopReason::Unschedulable | StopReason::QuotaExceeded => {
                 let tried = Tried { ask, prepared: &prepared, before: &before, count: answer.count };
                 help(
                     cluster,
@@ -136,7 +136,7 @@ pub fn ask(
 pub(crate) fn tally(
     cluster: &mut Cluster,
     profiles: &Profiles,
-    state: &State,
+    state: &ClusterState,
     ask: &Ask,
     seed: Option<u64>,
     going: &mut dyn FnMut(u64) -> bool,
@@ -158,7 +158,7 @@ pub(crate) fn tally(
 }
 
 struct Counted {
-    answer: Answer,
+    answer: CapacityAnswer,
     /// The shape that did not fit.
     failed: usize,
     rejections: Vec<Option<Rejection>>,
@@ -170,16 +170,16 @@ pub(super) struct Counter<'a, 'b> {
     pub(super) ask: &'b Ask,
     prepared: &'b Prepared,
     pub(super) placers: Vec<Placer<'a>>,
-    pub(super) state: &'b mut State,
+    pub(super) state: &'b mut ClusterState,
     going: &'b mut dyn FnMut(u64) -> bool,
 }
 
 /// Why nothing is let in.
-fn stopped_by(by: By) -> Stop {
+fn stopped_by(by: By) -> StopReason {
     match by {
-        By::Admission => Stop::Refused,
-        By::Namespace => Stop::QuotaExceeded,
-        By::Scheduler => Stop::Unschedulable,
+        By::Admission => StopReason::Refused,
+        By::Namespace => StopReason::QuotaExceeded,
+        By::Scheduler => StopReason::Unschedulable,
     }
 }
 
@@ -199,11 +199,11 @@ impl<'a, 'b> Counter<'a, 'b> {
         profiles: &'a Profiles,
         ask: &'b Ask,
         prepared: &'b Prepared,
-        state: &'b mut State,
+        state: &'b mut ClusterState,
         seed: Option<u64>,
         going: &'b mut dyn FnMut(u64) -> bool,
     ) -> Self {
-        let placer = |pod: &Arc<crate::cluster::Pod>| {
+        let placer = |pod: &Arc<crate::cluster::PodInfo>| {
             let profile = profiles.of(cluster.word(pod.scheduler));
             let placer = Placer::new(cluster, profile, state, Arc::clone(pod));
             match seed {
@@ -251,17 +251,19 @@ impl<'a, 'b> Counter<'a, 'b> {
             bounds.insert("aggregate".to_owned(), fragmentation.aggregate / of_set);
         }
         let (stop, message, binding) = match &end {
-            End::Full(_) => (Stop::Unschedulable, fit_error(self.cluster, &rejections), "nodes".to_owned()),
+            End::Full(_) => {
+                (StopReason::Unschedulable, fit_error(self.cluster, &rejections), "nodes".to_owned())
+            }
             End::Reserve => {
                 let why = Reserve::new(self.cluster, self.state, &self.ask.reserve).why();
-                (Stop::Unschedulable, why, "reserve".to_owned())
+                (StopReason::Unschedulable, why, "reserve".to_owned())
             }
-            End::Limit => (Stop::LimitReached, "LimitReached".to_owned(), "limit".to_owned()),
-            End::Cancelled => (Stop::Cancelled, "the caller went away".to_owned(), String::new()),
+            End::Limit => (StopReason::LimitReached, "LimitReached".to_owned(), "limit".to_owned()),
+            End::Cancelled => (StopReason::Cancelled, "the caller went away".to_owned(), String::new()),
             End::Bound(name) => {
                 let (stop, message) = match self.prepared.refusal() {
                     Some(refusal) => (stopped_by(refusal.by), refusal.why.clone()),
-                    None => (Stop::QuotaExceeded, self.quota_message(name, sets)),
+                    None => (StopReason::QuotaExceeded, self.quota_message(name, sets)),
                 };
                 (stop, message, name.clone())
             }
@@ -279,7 +281,7 @@ impl<'a, 'b> Counter<'a, 'b> {
         if sequence.len() == MOST_TOLD && placings > MOST_TOLD as u64 {
             untold = Some(format!("the nodes of the first {MOST_TOLD} of {placings} placings are told"));
         }
-        let answer = Answer {
+        let answer = CapacityAnswer {
             count: sets,
             per_node,
             sequence: (self.ask.steps == Steps::All)

@@ -14,7 +14,7 @@ use crate::cluster::{Cluster, Symbols, Taint};
 use crate::object::{Pod, Requirements, ResourceQuota, Toleration};
 use crate::plugin::{Rejection, unborne_taint};
 use crate::profile::Profiles;
-use crate::state::State;
+use crate::state::ClusterState;
 
 /// How far the effect of a change is counted.
 const COUNTED: u64 = 1000;
@@ -33,13 +33,13 @@ pub(super) struct Tried<'a> {
     pub(super) ask: &'a Ask,
     pub(super) prepared: &'a Prepared,
     /// What was placed before anything was counted.
-    pub(super) before: &'a State,
+    pub(super) before: &'a ClusterState,
     /// How many sets fit.
     pub(super) count: u64,
 }
 
 /// A change to try.
-enum Change {
+enum CandidateChange {
     /// The shape that does not fit is another one.
     Pod(Box<Pod>),
     /// Quotas allow more.
@@ -51,21 +51,23 @@ enum Change {
 pub(super) fn help(
     cluster: &mut Cluster,
     profiles: &Profiles,
-    state: &State,
+    state: &ClusterState,
     tried: &Tried<'_>,
     failed: (usize, &[Option<Rejection>], &str),
     going: &mut dyn FnMut(u64) -> bool,
 ) -> Vec<Help> {
     let (shape, rejections, binding) = failed;
     let pod = &tried.prepared.admitted[shape].pod;
-    let mut candidates: Vec<(String, Change)> = Vec::new();
+    let mut candidates: Vec<(String, CandidateChange)> = Vec::new();
     match binding.strip_prefix("quota/") {
         Some(quota) => candidates.extend(within_quota(cluster, tried, quota)),
         None => {
             let mut changed = lower_requests(cluster, state, pod, rejections);
             changed.extend(tolerate(cluster, rejections, pod));
             changed.extend(drop_selectors(pod));
-            candidates.extend(changed.into_iter().map(|(change, pod)| (change, Change::Pod(Box::new(pod)))));
+            candidates.extend(
+                changed.into_iter().map(|(change, pod)| (change, CandidateChange::Pod(Box::new(pod)))),
+            );
         }
     }
     let mut help = Vec::new();
@@ -86,17 +88,17 @@ fn gain(
     profiles: &Profiles,
     tried: &Tried<'_>,
     shape: usize,
-    with: Change,
+    with: CandidateChange,
     going: &mut dyn FnMut(u64) -> bool,
 ) -> Option<u64> {
     let mut ask = Ask { first: Vec::new(), help: false, ..tried.ask.clone() };
     ask.max = Some(tried.count.saturating_add(COUNTED));
     let counted = match with {
-        Change::Pod(pod) => {
+        CandidateChange::Pod(pod) => {
             ask.shapes[shape].pod = *pod;
             tally(cluster, profiles, tried.before, &ask, None, going)
         }
-        Change::Quotas(quotas) => {
+        CandidateChange::Quotas(quotas) => {
             let stored = std::mem::replace(&mut cluster.quotas, quotas);
             let counted = tally(cluster, profiles, tried.before, &ask, None, going);
             cluster.quotas = stored;
@@ -108,7 +110,7 @@ fn gain(
 }
 
 /// What lets one set more through a quota: more of it, or pods that ask for less.
-fn within_quota(cluster: &Cluster, tried: &Tried<'_>, quota: &str) -> Vec<(String, Change)> {
+fn within_quota(cluster: &Cluster, tried: &Tried<'_>, quota: &str) -> Vec<(String, CandidateChange)> {
     let tight = quota::tight(quota, &tried.prepared.counted(tried.ask), tried.count);
     let more = i64::try_from(tried.count.saturating_add(1)).unwrap_or(i64::MAX);
     let raised = tight.iter().map(|t| format!("{} to {}", t.resource, t.needed(more).canonical()));
@@ -123,11 +125,11 @@ fn within_quota(cluster: &Cluster, tried: &Tried<'_>, quota: &str) -> Vec<(Strin
         let hard = tight.iter().map(|t| (t.resource.clone(), t.needed(more)));
         known.spec.hard.extend(hard);
     }
-    let mut candidates = vec![(format!("raise {raised} in quota {quota}"), Change::Quotas(quotas))];
+    let mut candidates = vec![(format!("raise {raised} in quota {quota}"), CandidateChange::Quotas(quotas))];
     if let ([only], [shape]) = (&tried.prepared.admitted[..], &tried.ask.shapes[..]) {
         let pods = more.saturating_mul(i64::try_from(shape.wanted.max(1)).unwrap_or(i64::MAX));
         let lower = with_less(&only.pod, &tight, pods);
-        candidates.extend(lower.map(|(change, pod)| (change, Change::Pod(Box::new(pod)))));
+        candidates.extend(lower.map(|(change, pod)| (change, CandidateChange::Pod(Box::new(pod)))));
     }
     candidates
 }
@@ -194,7 +196,7 @@ fn lower_to(pod: &mut Pod, of: &str, name: &str, amount: i64) -> Option<()> {
 /// For each resource that alone is short somewhere: the most that would fit on such a node.
 fn lower_requests(
     cluster: &Cluster,
-    state: &State,
+    state: &ClusterState,
     pod: &Pod,
     rejections: &[Option<Rejection>],
 ) -> Vec<(String, Pod)> {

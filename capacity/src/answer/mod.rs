@@ -27,7 +27,7 @@ pub(crate) use reserve::Reserve;
 
 /// Why no further pod was placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Stop {
+pub enum StopReason {
     /// No node takes it.
     Unschedulable,
     /// As many as were asked for.
@@ -43,7 +43,7 @@ pub enum Stop {
 /// The answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Answer {
+pub struct CapacityAnswer {
     /// How many fit; complete sets where there are several shapes.
     pub count: u64,
     /// How many on each node; nodes with none are left out.
@@ -52,7 +52,7 @@ pub struct Answer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sequence: Option<Vec<String>>,
     /// Why it ends.
-    pub stop: Stop,
+    pub stop: StopReason,
     /// The scheduler's or the quota's own words.
     pub message: String,
     /// Why the pod is refused before any node is looked at; else empty.

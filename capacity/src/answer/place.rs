@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::message::fit_error;
 use crate::admission::{Charge, admit, create};
 use crate::cluster::selector::SelectorError;
-use crate::cluster::{Cluster, Placed, Pod, Uid};
+use crate::cluster::{Cluster, Placed, PodInfo, Uid};
 use crate::engine::step::Placer;
 use crate::object;
 use crate::profile::Profiles;
-use crate::state::State;
+use crate::state::ClusterState;
 
 /// Where one pod went.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,10 +33,10 @@ pub struct PlacedPod {
 pub fn place(
     cluster: &mut Cluster,
     profiles: &Profiles,
-    state: &mut State,
+    state: &mut ClusterState,
     pods: &[object::Pod],
 ) -> Result<Vec<PlacedPod>, SelectorError> {
-    let mut made: Vec<Result<Arc<Pod>, String>> = Vec::with_capacity(pods.len());
+    let mut made: Vec<Result<Arc<PodInfo>, String>> = Vec::with_capacity(pods.len());
     for pod in pods {
         made.push(match create(cluster, profiles, pod) {
             Ok(pod) => Ok(Arc::new(cluster.shape(&pod)?)),
@@ -44,7 +44,7 @@ pub fn place(
         });
     }
     let cluster = &*cluster;
-    let mut placers: HashMap<Arc<Pod>, Placer<'_>> = HashMap::new();
+    let mut placers: HashMap<Arc<PodInfo>, Placer<'_>> = HashMap::new();
     let mut placed = Vec::with_capacity(pods.len());
     for (written, pod) in pods.iter().zip(made) {
         let name = written.metadata.name.clone();
@@ -74,7 +74,7 @@ pub fn place(
 
 /// Takes pods that were placed since the state was made into the cluster, as if they had been in the snapshot: they are
 /// named, displaced and moved like the others then.
-pub fn settle(cluster: &mut Cluster, state: &State, pods: &[object::Pod], placed: &[PlacedPod]) {
+pub fn settle(cluster: &mut Cluster, state: &ClusterState, pods: &[object::Pod], placed: &[PlacedPod]) {
     let before = cluster.placed.len();
     let on_nodes = pods.iter().zip(placed).filter(|(_, placed)| placed.node.is_some());
     for ((written, _), (id, node)) in on_nodes.zip(&state.placements[before..]) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::count::{Ask, AskError};
-use crate::admission::{Admitted, Refusal, admit, held, quota};
+use crate::admission::{Admitted, PodRefusal, admit, held, quota};
 use crate::cluster::Cluster;
 use crate::cluster::selector::SelectorError;
 use crate::object::Pod;
@@ -12,7 +12,7 @@ use crate::profile::Profiles;
 /// Shapes as the API server makes them, ready to be placed.
 pub(crate) struct Prepared {
     pub(crate) admitted: Vec<Admitted>,
-    pub(super) compiled: Vec<Arc<crate::cluster::Pod>>,
+    pub(super) compiled: Vec<Arc<crate::cluster::PodInfo>>,
 }
 
 impl Prepared {
@@ -63,7 +63,7 @@ impl Prepared {
     }
 
     /// The refusal of the first shape that is refused.
-    pub(crate) fn refusal(&self) -> Option<&Refusal> {
+    pub(crate) fn refusal(&self) -> Option<&PodRefusal> {
         self.admitted.iter().find_map(|admitted| admitted.refused.as_ref())
     }
 }

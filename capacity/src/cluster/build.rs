@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
-use super::pod::{Effect, Pod, Taint, claim_key};
+use super::pod::{Effect, PodInfo, Taint, claim_key};
 use super::resources::{ResourceNames, amounts};
 use super::selector::{Selector, SelectorError, equalities};
 use super::storage::{self, Storage};
 use super::symbols::{Labels, Symbol, Symbols};
-use super::{Cluster, Group, Keeper, Known, Node, NodeIndex, Placed, Uid, compile};
+use super::{
+    Cluster, ClusterCache, NodeIndex, NodeInfo, Placed, SpreadGroup, Uid, WellKnownSymbols, compile,
+};
 use crate::admission::Charge;
 use crate::object::{self, Object};
 
@@ -99,7 +101,7 @@ const CONDITIONS_TOLD: usize = 8;
 
 /// A pod and the name of its node.
 #[derive(Debug)]
-struct Bound {
+struct BoundPod {
     placed: Placed,
     node: Symbol,
 }
@@ -107,14 +109,14 @@ struct Bound {
 /// What many pods have in common, made ready once for all of them.
 #[derive(Debug, Clone)]
 pub struct Alike {
-    pub(super) pod: Arc<Pod>,
+    pub(super) pod: Arc<PodInfo>,
     pub(super) charge: Arc<Charge>,
     pub(super) owner: Symbol,
 }
 
 /// What tells one pod from others that are alike.
 #[derive(Debug, Clone, Copy)]
-pub struct One<'a> {
+pub struct PodIdentity<'a> {
     /// Name.
     pub name: &'a str,
     /// The API server's identifier.
@@ -130,9 +132,9 @@ pub struct One<'a> {
 pub struct Builder {
     pub(super) cluster: Cluster,
     /// Pods whose node has not been seen yet, if it ever will.
-    bound: Vec<Bound>,
+    bound: Vec<BoundPod>,
     /// Each different pod once.
-    pub(super) shapes: HashSet<Arc<Pod>>,
+    pub(super) shapes: HashSet<Arc<PodInfo>>,
     /// Kind, namespace (empty where there is none) and name of everything.
     seen: HashSet<(Discriminant<Object>, Symbol, Symbol)>,
     pub(super) oddities: Oddities,
@@ -145,7 +147,7 @@ pub struct Builder {
 
 /// What was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct ObjectCounts {
     /// Nodes.
     pub nodes: usize,
     /// Pods that count on a node.
@@ -168,7 +170,7 @@ impl Builder {
     /// An empty cluster.
     pub fn new() -> Self {
         let mut symbols = Symbols::default();
-        let known = Known {
+        let known = WellKnownSymbols {
             hostname: symbols.intern("kubernetes.io/hostname"),
             zone: symbols.intern("topology.kubernetes.io/zone"),
             unschedulable: symbols.intern("node.kubernetes.io/unschedulable"),
@@ -346,7 +348,7 @@ impl Builder {
         let manager = kind.map(|kind| (symbols.intern(kind), symbols.intern(&written.metadata.name)));
         if let Some(labels) = written.spec.selector.as_ref().filter(|labels| !labels.is_empty()) {
             let selector = equalities(labels, symbols);
-            self.cluster.groups.push(Arc::new(Group { namespace, manager, selector }));
+            self.cluster.groups.push(Arc::new(SpreadGroup { namespace, manager, selector }));
         }
     }
 
@@ -356,7 +358,7 @@ impl Builder {
         let manager = Some((symbols.intern(kind), symbols.intern(&written.metadata.name)));
         if let Some(selector) = &written.spec.selector {
             let selector = selector.requirements(|word| symbols.intern(word))?;
-            self.cluster.groups.push(Arc::new(Group { namespace, manager, selector }));
+            self.cluster.groups.push(Arc::new(SpreadGroup { namespace, manager, selector }));
         }
         Ok(())
     }
@@ -367,7 +369,7 @@ impl Builder {
     }
 
     /// A node as numbers.
-    pub(super) fn ready(&mut self, written: &object::Node) -> Node {
+    pub(super) fn ready(&mut self, written: &object::Node) -> NodeInfo {
         let name = &written.metadata.name;
         let conditions = written.status.conditions.iter();
         for untold in conditions.filter(|condition| condition.reason == object::NOT_REPORTED) {
@@ -405,7 +407,7 @@ impl Builder {
         let pods = self.cluster.resources.find("pods", symbols);
         let max_pods =
             pods.and_then(|pods| allocatable.iter().find(|(index, _)| *index == pods)).map_or(0, |(_, n)| *n);
-        Node {
+        NodeInfo {
             name: symbols.intern(name),
             labels: Labels::new(&written.metadata.labels, symbols),
             taints,
@@ -422,7 +424,7 @@ impl Builder {
             return Ok(());
         }
         let alike = self.alike(written)?;
-        let one = One {
+        let one = PodIdentity {
             name: &written.metadata.name,
             uid: &written.metadata.uid,
             node: &written.spec.node_name,
@@ -458,7 +460,7 @@ impl Builder {
     }
 
     /// Takes in one pod of them, which has not ended.
-    pub(crate) fn add_one(&mut self, alike: &Alike, one: One<'_>) {
+    pub(crate) fn add_one(&mut self, alike: &Alike, one: PodIdentity<'_>) {
         let Alike { pod, charge, owner } = alike;
         *self.cluster.charges.entry(Arc::clone(charge)).or_default() += 1;
         if one.node.is_empty() {
@@ -469,7 +471,8 @@ impl Builder {
         let (node, name) = (symbols.intern(one.node), symbols.intern(one.name));
         let (uid, started) = (Uid::parse(one.uid), symbols.intern(one.started));
         let (pod, charge, owner) = (Arc::clone(pod), Arc::clone(charge), *owner);
-        self.bound.push(Bound { placed: Placed { pod, name, uid, started, owner, node: 0, charge }, node });
+        self.bound
+            .push(BoundPod { placed: Placed { pod, name, uid, started, owner, node: 0, charge }, node });
     }
 
     /// Counts pods that ended: they take nothing.
@@ -483,20 +486,20 @@ impl Builder {
     }
 
     /// The cluster so far, to which pods are added one by one, and taken out.
-    pub(crate) fn keep(mut self) -> Keeper {
+    pub(crate) fn keep(mut self) -> ClusterCache {
         self.sort_nodes();
         self.cluster.storage.settle();
-        Keeper::over(self)
+        ClusterCache::over(self)
     }
 
     /// The cluster, what was read, and what was odd about it.
-    pub fn finish(mut self) -> (Cluster, Counts, Vec<Oddity>) {
+    pub fn finish(mut self) -> (Cluster, ObjectCounts, Vec<Oddity>) {
         self.sort_nodes();
         let index: HashMap<Symbol, NodeIndex> =
             self.cluster.nodes.iter().enumerate().map(|(at, node)| (node.name, at)).collect();
         let bound = std::mem::take(&mut self.bound);
         let (mut on_nodes, mut missing) = (Vec::with_capacity(bound.len()), Vec::new());
-        for Bound { placed, node } in bound {
+        for BoundPod { placed, node } in bound {
             match index.get(&node) {
                 Some(at) => on_nodes.push(Placed { node: *at, ..placed }),
                 None => missing.push((placed.pod, placed.name, node)),
@@ -509,7 +512,7 @@ impl Builder {
         }
         self.cluster.storage.settle();
         self.cluster.symbols.share();
-        let counts = Counts {
+        let counts = ObjectCounts {
             nodes: self.cluster.nodes.len(),
             placed: self.cluster.placed.len(),
             pending: self.pending,
@@ -547,7 +550,7 @@ impl Cluster {
     /// Whether there is an object of the kind and name.
     fn has(&self, object: &Object) -> bool {
         let (_, meta) = describe(object);
-        let named = |other: &object::Metadata| {
+        let named = |other: &object::ObjectMeta| {
             other.name == meta.name && other.namespace_or_default() == meta.namespace_or_default()
         };
         let word = |text: &str| self.symbols.find(text);
@@ -589,7 +592,7 @@ impl Cluster {
 }
 
 /// Namespace and name, or the name alone of what is in no namespace.
-fn full_name(kind: &str, meta: &object::Metadata) -> String {
+fn full_name(kind: &str, meta: &object::ObjectMeta) -> String {
     if is_cluster_wide(kind) {
         meta.name.clone()
     } else {
@@ -613,7 +616,7 @@ fn is_cluster_wide(kind: &str) -> bool {
     )
 }
 
-fn describe(object: &Object) -> (&'static str, &object::Metadata) {
+fn describe(object: &Object) -> (&'static str, &object::ObjectMeta) {
     match object {
         Object::Node(o) => ("Node", &o.metadata),
         Object::Pod(o) => ("Pod", &o.metadata),

@@ -1,17 +1,17 @@
 //! A cluster that is kept while pods come, change and go: a question waits for what changed since the last one, and not for all of it.
 //!
 //! What is kept is what would be built of the same objects: pods are in the order of namespace and name, nodes in that of their names. Only
-//! words that nobody uses any more stay, until whoever keeps it [builds it anew](Keeper::is_worn).
+//! words that nobody uses any more stay, until whoever keeps it [builds it anew](ClusterCache::is_worn).
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::build::{Alike, BuildError, Builder, Counts, Oddity, One};
+use super::build::{Alike, BuildError, Builder, ObjectCounts, Oddity, PodIdentity};
 use super::{Cluster, Counted, Placed, Symbol, Uid};
 use crate::admission::Charge;
 use crate::object;
-use crate::state::{Numbers, PodId, State};
+use crate::state::{ClusterState, Numbers, PodId};
 
 /// Words and shapes beyond twice those that were there at first, after which it is built anew.
 const WORN: usize = 1 << 16;
@@ -26,7 +26,7 @@ pub enum Now<'a> {
     /// It cannot be used, and why.
     Unusable(String),
     /// It is like this.
-    Runs(Alike, One<'a>),
+    Runs(Alike, PodIdentity<'a>),
 }
 
 /// Namespace and name of a pod, and what became of it.
@@ -43,14 +43,14 @@ enum Aside {
 
 /// A cluster that is kept.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct ClusterCache {
     builder: Builder,
     /// By namespace and name.
     aside: BTreeMap<Box<str>, BTreeMap<Box<str>, Aside>>,
     /// Words and shapes that were there at first.
     first: Option<usize>,
     /// What pods take of nodes, from the first question on.
-    counted: Option<(Arc<State>, Numbers)>,
+    counted: Option<(Arc<ClusterState>, Numbers)>,
 }
 
 /// How the pods on nodes change.
@@ -64,7 +64,7 @@ struct Changes {
     placements: Vec<(usize, (PodId, u32))>,
 }
 
-impl Keeper {
+impl ClusterCache {
     /// Pods are yet to come.
     pub(super) fn over(builder: Builder) -> Self {
         Self { builder, aside: BTreeMap::new(), first: None, counted: None }
@@ -207,11 +207,11 @@ impl Keeper {
     }
 
     /// What pods take of nodes; kept from the first time on.
-    fn counted(&mut self) -> &Arc<State> {
+    fn counted(&mut self) -> &Arc<ClusterState> {
         let cluster = &self.builder.cluster;
         let (state, _) = self.counted.get_or_insert_with(|| {
             let mut numbers = Numbers::default();
-            (Arc::new(State::count_all(cluster, &mut numbers)), numbers)
+            (Arc::new(ClusterState::count_all(cluster, &mut numbers)), numbers)
         });
         state
     }
@@ -229,13 +229,13 @@ impl Keeper {
     }
 
     /// What it has, and what is odd about it.
-    pub fn report(&self) -> (Counts, Vec<Oddity>) {
+    pub fn report(&self) -> (ObjectCounts, Vec<Oddity>) {
         let Cluster { nodes, placed, symbols, .. } = &self.builder.cluster;
-        let mut counts = Counts {
+        let mut counts = ObjectCounts {
             nodes: nodes.len(),
             placed: placed.len(),
             untold: self.builder.untold.clone(),
-            ..Counts::default()
+            ..ObjectCounts::default()
         };
         let mut oddities = self.builder.oddities.clone();
         let aside = self.aside.iter().flat_map(|(space, names)| names.iter().map(move |of| (space, of)));

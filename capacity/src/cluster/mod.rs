@@ -17,12 +17,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::admission::Charge;
-use crate::state::State;
+use crate::state::ClusterState;
 use crate::{extender, object};
-pub use build::{Alike, BuildError, Builder, Counts, Oddity, One};
-pub use keep::{Change, Keeper, Now};
+pub use build::{Alike, BuildError, Builder, ObjectCounts, Oddity, PodIdentity};
+pub use keep::{Change, ClusterCache, Now};
 use pod::Compiler;
-pub use pod::{Effect, HostPort, Manager, Pod, Spread, Taint, Term, Toleration, Weighted};
+pub use pod::{Effect, HostPort, Manager, PodInfo, Spread, Taint, Term, Toleration, Weighted};
 use resources::{Amounts, ResourceNames};
 use selector::{Requirement, Selector, SelectorError};
 use storage::Storage;
@@ -34,7 +34,7 @@ pub type NodeIndex = usize;
 
 /// A node.
 #[derive(Debug, Clone)]
-pub struct Node {
+pub struct NodeInfo {
     /// Name.
     pub name: Symbol,
     /// Labels.
@@ -55,7 +55,7 @@ pub struct Node {
 #[derive(Debug, Clone)]
 pub struct Placed {
     /// What it asks for; shared by all that ask for the same.
-    pub pod: Arc<Pod>,
+    pub pod: Arc<PodInfo>,
     /// Name; the namespace is the pod's.
     pub name: Symbol,
     /// The API server's identifier.
@@ -72,7 +72,7 @@ pub struct Placed {
 
 /// A group of pods whose selector takes part in default spread constraints.
 #[derive(Debug, Clone)]
-pub struct Group {
+pub struct SpreadGroup {
     /// Namespace.
     pub namespace: Symbol,
     /// Kind and name of what manages its pods; `None` = a service, whose pods are all that match.
@@ -83,7 +83,7 @@ pub struct Group {
 
 /// Words every rule needs.
 #[derive(Debug, Clone, Copy)]
-pub struct Known {
+pub struct WellKnownSymbols {
     /// `kubernetes.io/hostname`.
     pub hostname: Symbol,
     /// `topology.kubernetes.io/zone`.
@@ -102,15 +102,15 @@ pub struct Cluster {
     /// Resources.
     pub resources: ResourceNames,
     /// Words every rule needs.
-    pub known: Known,
+    pub known: WellKnownSymbols,
     /// Nodes by name.
-    pub nodes: Vec<Arc<Node>>,
+    pub nodes: Vec<Arc<NodeInfo>>,
     /// Pods on nodes.
     pub placed: Arc<Vec<Placed>>,
     /// Labels of namespaces.
     pub namespaces: HashMap<Symbol, Labels>,
     /// Services, replica sets and the like.
-    pub groups: Vec<Arc<Group>>,
+    pub groups: Vec<Arc<SpreadGroup>>,
     /// Volumes.
     pub storage: Storage,
     /// What pods that have not ended are charged by quotas, with how many alike there are.
@@ -142,13 +142,13 @@ pub struct Cluster {
 /// What pods take of nodes, and of which pods and nodes that is said.
 #[derive(Debug, Clone)]
 pub(crate) struct Counted {
-    pub(crate) state: Arc<State>,
+    pub(crate) state: Arc<ClusterState>,
     pub(crate) placed: Arc<Vec<Placed>>,
-    pub(crate) nodes: Vec<Arc<Node>>,
+    pub(crate) nodes: Vec<Arc<NodeInfo>>,
 }
 
 /// Makes a pod of the snapshot ready, or (`asked`) one that is yet to be placed.
-fn compile(cluster: &mut Cluster, written: &object::Pod, asked: bool) -> Result<Pod, SelectorError> {
+fn compile(cluster: &mut Cluster, written: &object::Pod, asked: bool) -> Result<PodInfo, SelectorError> {
     let mut compiler = Compiler {
         symbols: &mut cluster.symbols,
         resources: &mut cluster.resources,
@@ -159,7 +159,7 @@ fn compile(cluster: &mut Cluster, written: &object::Pod, asked: bool) -> Result<
 }
 
 /// The priority of the named class, else of the default one, where the pod does not carry it yet.
-fn with_priority(cluster: &Cluster, mut pod: Pod, written: &object::Pod) -> Pod {
+fn with_priority(cluster: &Cluster, mut pod: PodInfo, written: &object::Pod) -> PodInfo {
     if written.spec.priority.is_none() {
         let named = cluster.symbols.find(&written.spec.priority_class_name);
         let class = named.and_then(|name| cluster.priorities.get(&name));
@@ -174,7 +174,7 @@ fn with_priority(cluster: &Cluster, mut pod: Pod, written: &object::Pod) -> Pod 
 
 impl Cluster {
     /// What its pods take, if that is known of just these pods on just these nodes.
-    pub(crate) fn counted(&self) -> Option<&State> {
+    pub(crate) fn counted(&self) -> Option<&ClusterState> {
         let counted = self.counted.as_ref()?;
         let is_same = Arc::ptr_eq(&counted.placed, &self.placed)
             && counted.nodes.len() == self.nodes.len()
@@ -186,7 +186,7 @@ impl Cluster {
     ///
     /// # Errors
     /// [`SelectorError`] when one of its selectors cannot be used.
-    pub fn shape(&mut self, written: &object::Pod) -> Result<Pod, SelectorError> {
+    pub fn shape(&mut self, written: &object::Pod) -> Result<PodInfo, SelectorError> {
         let mut pod = compile(self, written, true)?;
         self.learn_group(written, &pod)?;
         pod.sent = self.tells_extenders.then(|| extender::sent::pod(written).to_string().into());
@@ -194,18 +194,23 @@ impl Cluster {
     }
 
     /// Takes in the group of a pod that brings its own and whose manager the snapshot does not know.
-    fn learn_group(&mut self, written: &object::Pod, pod: &Pod) -> Result<(), SelectorError> {
+    fn learn_group(&mut self, written: &object::Pod, pod: &PodInfo) -> Result<(), SelectorError> {
         let (Some(manager), Some(selector)) = (pod.manager, &written.own_group) else { return Ok(()) };
-        let known = |group: &Arc<Group>| group.namespace == pod.namespace && group.manager == Some(manager);
+        let known =
+            |group: &Arc<SpreadGroup>| group.namespace == pod.namespace && group.manager == Some(manager);
         if !self.groups.iter().any(known) {
             let selector = selector.requirements(|word| self.symbols.intern(word))?;
-            self.groups.push(Arc::new(Group { namespace: pod.namespace, manager: Some(manager), selector }));
+            self.groups.push(Arc::new(SpreadGroup {
+                namespace: pod.namespace,
+                manager: Some(manager),
+                selector,
+            }));
         }
         Ok(())
     }
 
     /// Keeps only some nodes, with what is on them, as if the others had never been.
-    pub fn keep_nodes(&mut self, keep: impl Fn(&Self, &Node) -> bool) {
+    pub fn keep_nodes(&mut self, keep: impl Fn(&Self, &NodeInfo) -> bool) {
         let kept: Vec<bool> = self.nodes.iter().map(|node| keep(self, node)).collect();
         let mut index = 0;
         let place: Vec<Option<NodeIndex>> = kept
@@ -238,7 +243,10 @@ impl Cluster {
 
     /// Disruption budgets that protect a pod, with their index. As the scheduler has it, an empty selector protects nobody, and neither is a
     /// pod without labels protected (`preemption.go`).
-    pub(crate) fn budgets_of(&self, pod: &Pod) -> impl Iterator<Item = (usize, &object::DisruptionBudget)> {
+    pub(crate) fn budgets_of(
+        &self,
+        pod: &PodInfo,
+    ) -> impl Iterator<Item = (usize, &object::DisruptionBudget)> {
         let protects = move |(_, (budget, selector)): &(usize, &(object::DisruptionBudget, Selector))| {
             budget.metadata.namespace_or_default() == self.word(pod.namespace)
                 && pod.labels.iter().next().is_some()

@@ -160,7 +160,7 @@ pub type Manager = (Symbol, Symbol);
 
 /// What a pod asks for. It has no name: pods that ask for the same are kept once.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Pod {
+pub struct PodInfo {
     /// Namespace.
     pub namespace: Symbol,
     /// Labels.
@@ -215,7 +215,7 @@ pub struct Pod {
     pub sent: Option<Arc<str>>,
 }
 
-impl Pod {
+impl PodInfo {
     /// Whether it is near or away from other pods, or should be.
     pub fn is_affine(&self) -> bool {
         !(self.affinity.is_empty()
@@ -235,7 +235,7 @@ pub(super) struct Compiler<'a> {
 
 impl Compiler<'_> {
     /// One pod.
-    pub(super) fn pod(&mut self, written: &object::Pod) -> Result<Pod, SelectorError> {
+    pub(super) fn pod(&mut self, written: &object::Pod) -> Result<PodInfo, SelectorError> {
         let requests = pod_requests(written, self.resources, self.symbols);
         let symbols = &mut *self.symbols;
         let (meta, spec) = (&written.metadata, &written.spec);
@@ -262,7 +262,7 @@ impl Compiler<'_> {
         let spread = spec.topology_spread_constraints.iter().map(|c| spread(c, &labels, symbols));
         let spread = spread.collect::<Result<_, SelectorError>>()?;
         let (claims, own_claims) = claims(written, self.storage, symbols)?;
-        Ok(Pod {
+        Ok(PodInfo {
             namespace,
             requests,
             node_name: (!spec.node_name.is_empty()).then(|| symbols.intern(&spec.node_name)),
@@ -330,7 +330,7 @@ fn claims(
 /// Kinds whose selectors take part in default spread constraints (`helper/spread.go`).
 pub(super) const MANAGERS: [&str; 3] = ["ReplicationController", "ReplicaSet", "StatefulSet"];
 
-fn manager(meta: &object::Metadata, symbols: &mut Symbols) -> Option<Manager> {
+fn manager(meta: &object::ObjectMeta, symbols: &mut Symbols) -> Option<Manager> {
     let owner = meta.controller().filter(|owner| MANAGERS.contains(&owner.kind.as_str()))?;
     Some((symbols.intern(&owner.kind), symbols.intern(&owner.name)))
 }

@@ -95,9 +95,9 @@ pub struct PodRequests {
 
 /// Sums in thousand-millionths, as exact as quantities are: they are rounded once, at the end, as the scheduler does.
 #[derive(Clone, Default)]
-struct Sum(Vec<Option<i128>>);
+struct ExactSum(Vec<Option<i128>>);
 
-impl Sum {
+impl ExactSum {
     fn get(&self, index: ResourceIndex) -> Option<i128> {
         self.0.get(index).copied().flatten()
     }
@@ -132,7 +132,7 @@ impl Sum {
     }
 }
 
-impl ResourceSum for Sum {
+impl ResourceSum for ExactSum {
     fn is_empty(&self) -> bool {
         self.0.iter().all(Option::is_none)
     }
@@ -175,7 +175,7 @@ pub fn pod_requests(pod: &Pod, names: &mut ResourceNames, symbols: &mut Symbols)
     let overhead = sum(named(&pod.spec.overhead), names, symbols);
     let counted_on_node = if whole.is_empty() { &counted } else { &as_a_whole };
     let scored = effective::pod_requests(counted_on_node, whole.clone(), &overhead);
-    let by_containers = effective::pod_requests(&counted, Sum::default(), &overhead);
+    let by_containers = effective::pod_requests(&counted, ExactSum::default(), &overhead);
     PodRequests {
         plain: effective::pod_requests(&plain, whole, &overhead).positive(),
         scored: [scored.at(CPU), scored.at(MEMORY)],
@@ -201,15 +201,20 @@ fn sum<'a>(
     list: impl Iterator<Item = (&'a str, Quantity)>,
     names: &mut ResourceNames,
     symbols: &mut Symbols,
-) -> Sum {
-    let mut sum = Sum::default();
+) -> ExactSum {
+    let mut sum = ExactSum::default();
     list.for_each(|(name, quantity)| *sum.slot(names.index(name, symbols)) = Some(quantity.nano()));
     sum
 }
 
 /// What the pod asks for as a whole, with the defaults filled in.
-fn whole_requests(pod: &Pod, of_containers: &Sum, names: &mut ResourceNames, symbols: &mut Symbols) -> Sum {
-    let Some(Requirements { requests, limits }) = &pod.spec.resources else { return Sum::default() };
+fn whole_requests(
+    pod: &Pod,
+    of_containers: &ExactSum,
+    names: &mut ResourceNames,
+    symbols: &mut Symbols,
+) -> ExactSum {
+    let Some(Requirements { requests, limits }) = &pod.spec.resources else { return ExactSum::default() };
     let mut pod_level = |list| sum(named(list).filter(|(name, _)| is_pod_level(name)), names, symbols);
     let (mut requests, limits) = (pod_level(requests), pod_level(limits));
     effective::default_pod_requests(&mut requests, &limits, &of_containers.cpu_and_memory());
@@ -240,7 +245,7 @@ fn defaulted(written: &Requirements) -> impl Iterator<Item = (&str, Quantity)> {
     named(&written.requests).chain(limits)
 }
 
-fn aggregate(pod: &Pod, mut amounts: impl FnMut(&Container) -> Sum) -> Sum {
+fn aggregate(pod: &Pod, mut amounts: impl FnMut(&Container) -> ExactSum) -> ExactSum {
     effective::busiest_moment(pod.spec.by_kind().map(|(kind, container)| (kind, amounts(container))))
 }
 
@@ -250,7 +255,7 @@ fn container_requests(
     scored: [bool; 2],
     names: &mut ResourceNames,
     symbols: &mut Symbols,
-) -> Sum {
+) -> ExactSum {
     let status = running_status(pod, container);
     // A resize the node can never grant does not count; until it is granted the larger of asked, granted and in force.
     let counts = status.is_none() || !pod.status.is_resize_infeasible();

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use crate::cluster::{Cluster, NodeIndex, Symbol};
 use crate::plugin::{Constraint, Cycle, Sees};
 use crate::profile::{Filter, Profile};
-use crate::state::State;
+use crate::state::ClusterState;
 
 /// A closed answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Closed {
 }
 
 /// Counts without placing; `None` where no closed form applies.
-pub fn count(cluster: &Cluster, profile: &Profile, state: &State, cycle: &Cycle) -> Option<Closed> {
+pub fn count(cluster: &Cluster, profile: &Profile, state: &ClusterState, cycle: &Cycle) -> Option<Closed> {
     if cycle.extended || profile.own_filters.iter().any(|own| own.sees() != Sees::Node) {
         return None;
     }
@@ -59,7 +59,7 @@ fn names_each_node(cluster: &Cluster, key: Symbol) -> bool {
 pub(crate) fn room(
     cluster: &Cluster,
     profile: &Profile,
-    state: &State,
+    state: &ClusterState,
     cycle: &Cycle,
     node: NodeIndex,
     one_each: bool,

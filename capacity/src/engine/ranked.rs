@@ -17,7 +17,7 @@ use crate::plugin::{
     Cycle, NO_DOMAIN, SpreadRules, Terms, VolumeRules, fewer_is_better, more_is_better, spread_over,
 };
 use crate::profile::{Profile, Score};
-use crate::state::State;
+use crate::state::ClusterState;
 
 /// A node in a heap: its score, and its number so that the smallest name wins a tie.
 type Entry = (i64, Reverse<u32>);
@@ -32,7 +32,7 @@ struct Class {
 
 /// Nodes of one class in one domain.
 #[derive(Debug, Clone)]
-struct Group {
+struct NodeHeap {
     class: u32,
     domain: u32,
     heap: BinaryHeap<Entry>,
@@ -65,7 +65,7 @@ pub(crate) struct Ranked {
     classes: Vec<Class>,
     feasible: Vec<u64>,
     tops: Vec<BinaryHeap<(i64, Reverse<u32>, u32)>>,
-    groups: Vec<Group>,
+    groups: Vec<NodeHeap>,
     group_of: Vec<u32>,
     local: Vec<i64>,
     alive: Vec<bool>,
@@ -80,7 +80,7 @@ pub(crate) struct Ranked {
 
 /// Bounds of the raw scores over all feasible nodes.
 #[derive(Debug, Clone, Copy)]
-struct Bounds {
+struct ScoreBounds {
     most_taints: i64,
     most_preferred: i64,
     least_pods: i64,
@@ -107,7 +107,7 @@ pub(crate) fn serves(cycle: &Cycle) -> bool {
 
 impl Ranked {
     /// Orders all nodes for a shape that [`serves`] admits.
-    pub(crate) fn new(cluster: &Cluster, profile: &Profile, state: &State, cycle: &Cycle) -> Self {
+    pub(crate) fn new(cluster: &Cluster, profile: &Profile, state: &ClusterState, cycle: &Cycle) -> Self {
         let nodes = cluster.nodes.len();
         let all: Vec<NodeIndex> = (0..nodes).collect();
         let pods = cycle.affinity.as_ref().and_then(|rules| rules.raw_scores(cluster, &all));
@@ -173,7 +173,7 @@ impl Ranked {
 
     fn add_group(&mut self, class: u32, domain: u32) -> u32 {
         let group = usize_to_u32(self.groups.len());
-        self.groups.push(Group { class, domain, heap: BinaryHeap::new(), alive: 0, listed: None });
+        self.groups.push(NodeHeap { class, domain, heap: BinaryHeap::new(), alive: 0, listed: None });
         if let Some(domains) = &mut self.domains
             && domain != NO_DOMAIN
         {
@@ -191,7 +191,7 @@ impl Ranked {
         &mut self,
         cluster: &Cluster,
         profile: &Profile,
-        state: &State,
+        state: &ClusterState,
         cycle: &Cycle,
         node: NodeIndex,
     ) {
@@ -231,7 +231,13 @@ impl Ranked {
     }
 
     /// Takes in what was placed since the last look, by whomever.
-    pub(crate) fn catch_up(&mut self, cluster: &Cluster, profile: &Profile, state: &State, cycle: &Cycle) {
+    pub(crate) fn catch_up(
+        &mut self,
+        cluster: &Cluster,
+        profile: &Profile,
+        state: &ClusterState,
+        cycle: &Cycle,
+    ) {
         while let Some((_, node)) = state.placements.get(self.seen).copied() {
             self.seen += 1;
             self.refresh(cluster, profile, state, cycle, node as usize);
@@ -243,7 +249,7 @@ impl Ranked {
         &mut self,
         cluster: &Cluster,
         profile: &Profile,
-        state: &State,
+        state: &ClusterState,
         cycle: &Cycle,
         node: NodeIndex,
     ) {
@@ -318,13 +324,13 @@ impl Ranked {
     }
 
     /// Bounds of the raw scores over classes with a feasible node; `None` when no node is feasible.
-    fn bounds(&self) -> Option<Bounds> {
-        let mut bounds: Option<Bounds> = None;
+    fn bounds(&self) -> Option<ScoreBounds> {
+        let mut bounds: Option<ScoreBounds> = None;
         for (class, feasible) in self.classes.iter().zip(&self.feasible) {
             if *feasible == 0 {
                 continue;
             }
-            let known = bounds.get_or_insert(Bounds {
+            let known = bounds.get_or_insert(ScoreBounds {
                 most_taints: 0,
                 most_preferred: 0,
                 least_pods: class.pods,
@@ -339,7 +345,7 @@ impl Ranked {
     }
 
     /// The part of the score that a class has in common.
-    fn shared(&self, class: Class, bounds: &Bounds) -> i64 {
+    fn shared(&self, class: Class, bounds: &ScoreBounds) -> i64 {
         let weights = &self.weights;
         let preferred = weights.preferred.map(|w| w * more_is_better(class.preferred, bounds.most_preferred));
         let pods = weights.pods.map(|w| w * spread_over(class.pods, bounds.least_pods, bounds.most_pods));

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use super::closed::{self, Closed};
 use super::ranked::{Ranked, serves};
 use crate::cluster::resources::ResourceIndex;
-use crate::cluster::{Cluster, NodeIndex, Pod};
+use crate::cluster::{Cluster, NodeIndex, PodInfo};
 use crate::extender;
 use crate::plugin::{Cycle, Rejection, Scores};
 use crate::profile::Profile;
-use crate::state::{PodId, State};
+use crate::state::{ClusterState, PodId};
 
 /// Placings between two looks at whether whoever asked is still there.
 pub(crate) const BETWEEN_LOOKS: u64 = 256;
 
 /// What one placing looks like.
 #[derive(Debug, Clone)]
-pub struct Step {
+pub struct PlacementStep {
     /// Nodes that would take the pod.
     pub feasible: Vec<NodeIndex>,
     /// Their scores.
@@ -42,13 +42,23 @@ pub struct Placer<'a> {
 
 impl<'a> Placer<'a> {
     /// Prepares a shape.
-    pub fn new(cluster: &'a Cluster, profile: &'a Profile, state: &mut State, pod: Arc<Pod>) -> Self {
+    pub fn new(
+        cluster: &'a Cluster,
+        profile: &'a Profile,
+        state: &mut ClusterState,
+        pod: Arc<PodInfo>,
+    ) -> Self {
         let id = state.learn(pod);
         Self::numbered(cluster, profile, state, id)
     }
 
     /// Prepares a shape that has its number already.
-    pub(crate) fn numbered(cluster: &'a Cluster, profile: &'a Profile, state: &State, id: PodId) -> Self {
+    pub(crate) fn numbered(
+        cluster: &'a Cluster,
+        profile: &'a Profile,
+        state: &ClusterState,
+        id: PodId,
+    ) -> Self {
         let cycle = Cycle::new(cluster, profile, state, id);
         Self {
             cluster,
@@ -77,7 +87,7 @@ impl<'a> Placer<'a> {
     }
 
     /// The shape.
-    pub fn pod(&self) -> &Arc<Pod> {
+    pub fn pod(&self) -> &Arc<PodInfo> {
         &self.cycle.pod
     }
 
@@ -92,7 +102,7 @@ impl<'a> Placer<'a> {
     }
 
     /// Nodes that no fixed rule keeps it from: cordon, name, taints, node affinity.
-    pub fn never_out(&self, state: &State) -> Vec<NodeIndex> {
+    pub fn never_out(&self, state: &ClusterState) -> Vec<NodeIndex> {
         let refused = self.cycle.refused.is_some();
         let out =
             |node: &NodeIndex| refused || state.excluded[*node] || self.cycle.fixed.out[*node].is_some();
@@ -100,14 +110,14 @@ impl<'a> Placer<'a> {
     }
 
     /// Nodes that can attach its volumes (and that no fixed rule keeps it from); `None` when it has none.
-    pub fn attachable(&self, state: &State) -> Option<u64> {
+    pub fn attachable(&self, state: &ClusterState) -> Option<u64> {
         let rules = self.cycle.volumes.as_ref()?;
         let nodes = self.never_out(state).into_iter().filter(|node| rules.attaches(self.cluster, *node));
         Some(nodes.count() as u64)
     }
 
     /// Takes in what others placed meanwhile.
-    fn catch_up(&mut self, state: &State) {
+    fn catch_up(&mut self, state: &ClusterState) {
         while let Some((id, node)) = state.placements.get(self.seen).copied() {
             self.seen += 1;
             if self.cycle.minds_others() {
@@ -121,13 +131,13 @@ impl<'a> Placer<'a> {
     }
 
     /// How many more fit, by a closed form; `None` where none applies.
-    pub fn closed(&mut self, state: &State) -> Option<Closed> {
+    pub fn closed(&mut self, state: &ClusterState) -> Option<Closed> {
         self.catch_up(state);
         closed::count(self.cluster, self.profile, state, &self.cycle)
     }
 
     /// Where the next one goes; `None` when no node takes it.
-    pub fn next(&mut self, state: &State) -> Option<NodeIndex> {
+    pub fn next(&mut self, state: &ClusterState) -> Option<NodeIndex> {
         self.catch_up(state);
         if let Some(chance) = &mut self.chance {
             let draw = split_mix(chance);
@@ -143,7 +153,7 @@ impl<'a> Placer<'a> {
     }
 
     /// Looks at every node.
-    pub fn look(&mut self, state: &State) -> Step {
+    pub fn look(&mut self, state: &ClusterState) -> PlacementStep {
         self.catch_up(state);
         let mut feasible = self.cycle.feasible(self.cluster, self.profile, state);
         if self.cycle.extended {
@@ -156,11 +166,11 @@ impl<'a> Placer<'a> {
         let most = scores.totals.iter().max();
         let best = feasible.iter().zip(&scores.totals).filter(|(_, total)| Some(*total) == most);
         let best = best.map(|(node, _)| *node).collect();
-        Step { feasible, scores, best }
+        PlacementStep { feasible, scores, best }
     }
 
     /// Puts one on a node.
-    pub fn place(&mut self, state: &mut State, node: NodeIndex) {
+    pub fn place(&mut self, state: &mut ClusterState, node: NodeIndex) {
         self.catch_up(state);
         state.place(self.id, node);
         self.seen += 1;
@@ -176,7 +186,7 @@ impl<'a> Placer<'a> {
     }
 
     /// Puts as many on a node.
-    pub(crate) fn place_many(&mut self, state: &mut State, node: NodeIndex, count: u64) {
+    pub(crate) fn place_many(&mut self, state: &mut ClusterState, node: NodeIndex, count: u64) {
         self.catch_up(state);
         self.ranked = None;
         state.place_many(self.id, node, count);
@@ -187,7 +197,7 @@ impl<'a> Placer<'a> {
     }
 
     /// Why each node refuses it now, in the order of the nodes; `None` for one that does not.
-    pub fn rejections(&mut self, state: &State) -> Vec<Option<Rejection>> {
+    pub fn rejections(&mut self, state: &ClusterState) -> Vec<Option<Rejection>> {
         let mut rejections = self.rejections_of_plugins(state);
         if self.cycle.extended {
             let fits = |node: &NodeIndex| rejections[*node].is_none();
@@ -200,27 +210,27 @@ impl<'a> Placer<'a> {
     }
 
     /// The same without extenders.
-    pub(crate) fn rejections_of_plugins(&mut self, state: &State) -> Vec<Option<Rejection>> {
+    pub(crate) fn rejections_of_plugins(&mut self, state: &ClusterState) -> Vec<Option<Rejection>> {
         self.catch_up(state);
         self.cycle.refusals(self.cluster, self.profile, state)
     }
 
     /// Whether a node takes it, for a state whose amounts alone differ from what was seen so far; `None` when more than
     /// amounts matter to this shape.
-    pub(crate) fn fits_by_amounts(&self, state: &State, node: NodeIndex) -> Option<bool> {
+    pub(crate) fn fits_by_amounts(&self, state: &ClusterState, node: NodeIndex) -> Option<bool> {
         let local = !self.cycle.minds_others();
         local.then(|| self.cycle.fits_but_spread(self.cluster, self.profile, state, node))
     }
 
     /// Places one after the other until `limit` are placed or none fits; the sequence of nodes.
-    pub fn run(&mut self, state: &mut State, limit: Option<u64>) -> Vec<NodeIndex> {
+    pub fn run(&mut self, state: &mut ClusterState, limit: Option<u64>) -> Vec<NodeIndex> {
         self.run_while(state, limit, &mut |_| true)
     }
 
     /// The same, given up as soon as `going` says that nobody waits any more; it is told how many are placed.
     pub fn run_while(
         &mut self,
-        state: &mut State,
+        state: &mut ClusterState,
         limit: Option<u64>,
         going: &mut dyn FnMut(u64) -> bool,
     ) -> Vec<NodeIndex> {

@@ -19,7 +19,7 @@ pub(super) struct Filtered {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct NodeList {
-    items: Option<Vec<Named>>,
+    items: Option<Vec<NamedObject>>,
 }
 
 impl NodeList {
@@ -30,13 +30,13 @@ impl NodeList {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Named {
-    metadata: Metadata,
+struct NamedObject {
+    metadata: NameMetadata,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Metadata {
+struct NameMetadata {
     name: String,
 }
 

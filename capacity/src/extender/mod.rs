@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, NodeIndex, Pod};
+use crate::cluster::{Cluster, NodeIndex, PodInfo};
 use crate::plugin::{Rejection, Scores};
 use crate::profile::Profile;
 use answer::{Filtered, HostPriority, NodeList, lowered};
@@ -150,7 +150,7 @@ impl Extender {
     }
 
     /// Whether it is asked about a pod.
-    pub(crate) fn takes(&self, cluster: &Cluster, pod: &Pod) -> bool {
+    pub(crate) fn takes(&self, cluster: &Cluster, pod: &PodInfo) -> bool {
         let name = |resource| cluster.resources.name(resource, &cluster.symbols);
         let asks =
             |managed: &String| pod.requests.plain.iter().any(|(resource, _)| name(*resource) == managed);
@@ -190,7 +190,13 @@ impl Extender {
     }
 
     /// The answer of a verb about a pod and nodes.
-    fn ask_of(&self, verb: &str, cluster: &Cluster, pod: &Pod, nodes: &[NodeIndex]) -> Result<Value, String> {
+    fn ask_of(
+        &self,
+        verb: &str,
+        cluster: &Cluster,
+        pod: &PodInfo,
+        nodes: &[NodeIndex],
+    ) -> Result<Value, String> {
         let text = pod.sent.as_deref().map_or_else(|| sent::known(cluster, pod).to_string(), str::to_owned);
         let body = || {
             let pod = sent::known(cluster, pod);
@@ -233,7 +239,7 @@ impl Extender {
         answer
     }
 
-    fn filter(&self, cluster: &Cluster, pod: &Pod, nodes: &[NodeIndex]) -> Result<Split, String> {
+    fn filter(&self, cluster: &Cluster, pod: &PodInfo, nodes: &[NodeIndex]) -> Result<Split, String> {
         let answer = self.ask_of(&self.settings.filter_verb, cluster, pod, nodes)?;
         let read = serde_json::from_value::<Filtered>(answer);
         let answer = read.map_err(|error| format!("its answer is no ExtenderFilterResult: {error}"))?;
@@ -287,7 +293,7 @@ impl Extender {
     }
 
     /// A score for each of these nodes, weighted and in the measure of plugins.
-    fn scores(&self, cluster: &Cluster, pod: &Pod, nodes: &[NodeIndex]) -> Result<Vec<i64>, String> {
+    fn scores(&self, cluster: &Cluster, pod: &PodInfo, nodes: &[NodeIndex]) -> Result<Vec<i64>, String> {
         let answer = self.ask_of(&self.settings.prioritize_verb, cluster, pod, nodes)?;
         let read = serde_json::from_value::<Option<Vec<HostPriority>>>(answer);
         let list = read.map_err(|error| format!("its answer is no HostPriorityList: {error}"))?;
@@ -315,7 +321,7 @@ impl Extender {
 pub(crate) fn filter(
     profile: &Profile,
     cluster: &Cluster,
-    pod: &Pod,
+    pod: &PodInfo,
     feasible: &mut Vec<NodeIndex>,
 ) -> Vec<(NodeIndex, Rejection)> {
     let mut refused = Vec::new();
@@ -348,7 +354,7 @@ pub(crate) fn filter(
 pub(crate) fn prioritize(
     profile: &Profile,
     cluster: &Cluster,
-    pod: &Pod,
+    pod: &PodInfo,
     feasible: &[NodeIndex],
     scores: &mut Scores,
 ) {

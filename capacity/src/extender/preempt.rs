@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::answer::Preempted;
 use super::{Extender, sent, short};
-use crate::cluster::{Cluster, NodeIndex, Pod, Uid};
-use crate::state::State;
+use crate::cluster::{Cluster, NodeIndex, PodInfo, Uid};
+use crate::state::ClusterState;
 
 /// Who would go from a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,9 +41,9 @@ impl Identity {
 #[derive(Clone, Copy)]
 pub(crate) struct Scene<'a> {
     pub(crate) cluster: &'a Cluster,
-    pub(crate) state: &'a State,
+    pub(crate) state: &'a ClusterState,
     /// The pod that room is made for.
-    pub(crate) pod: &'a Pod,
+    pub(crate) pod: &'a PodInfo,
     /// Who is at a place among the state's placements; nobody where it was put there by the count.
     pub(crate) who: &'a dyn Fn(usize) -> Option<&'a Identity>,
 }

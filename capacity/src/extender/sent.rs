@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::cluster::{Cluster, Effect, Labels, NodeIndex, Pod};
+use crate::cluster::{Cluster, Effect, Labels, NodeIndex, PodInfo};
 use crate::object;
 
 /// A pod that is asked about.
@@ -84,12 +84,12 @@ fn filled(value: &Value) -> Value {
 }
 
 /// The object of a pod that was made ready: the text kept with it, else what is known of it.
-pub(super) fn known(cluster: &Cluster, pod: &Pod) -> Value {
+pub(super) fn known(cluster: &Cluster, pod: &PodInfo) -> Value {
     let sent = pod.sent.as_deref().and_then(|text| serde_json::from_str(text).ok());
     sent.unwrap_or_else(|| summary(cluster, pod))
 }
 
-fn summary(cluster: &Cluster, pod: &Pod) -> Value {
+fn summary(cluster: &Cluster, pod: &PodInfo) -> Value {
     let requests = amounts(cluster, &pod.requests.plain);
     // What cannot be shared, whose limit is the request.
     let whole = |name: &&String| name.contains('/') || name.starts_with("hugepages-");

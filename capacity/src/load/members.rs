@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use super::stream::{Place, Stream, StreamError, why};
+use super::stream::{JsonStream, StreamError, TextPosition, why};
 
 /// The text of an object without the values that were read on the way. A value that was left out is an empty list or
 /// `null` there.
@@ -10,7 +10,7 @@ use super::stream::{Place, Stream, StreamError, why};
 pub struct Rest {
     text: Vec<u8>,
     /// Bytes of the text before, and where it goes on.
-    parts: Vec<(usize, Place)>,
+    parts: Vec<(usize, TextPosition)>,
 }
 
 impl Rest {
@@ -26,12 +26,12 @@ impl Rest {
         let at = before + error.column();
         // The end of one part is told as such, not as the beginning of the next.
         let part = self.parts.iter().rev().find(|(begin, _)| *begin < at).or(self.parts.first());
-        let (begin, place) = part.copied().unwrap_or((0, Place { line: 1, column: 0 }));
+        let (begin, place) = part.copied().unwrap_or((0, TextPosition { line: 1, column: 0 }));
         place.after(&self.text[begin.min(at)..at.min(self.text.len())]).broken(why(error))
     }
 
-    fn push<R: Read>(&mut self, stream: &mut Stream<R>, bytes: usize) -> Result<(), StreamError> {
-        if Stream::<R>::is_too_large(self.text.len() + bytes) {
+    fn push<R: Read>(&mut self, stream: &mut JsonStream<R>, bytes: usize) -> Result<(), StreamError> {
+        if JsonStream::<R>::is_too_large(self.text.len() + bytes) {
             return Err(stream.too_large());
         }
         self.text.extend_from_slice(stream.eat(bytes));
@@ -51,7 +51,7 @@ impl Members {
     ///
     /// # Errors
     /// [`StreamError`].
-    pub fn begin<R: Read>(stream: &mut Stream<R>) -> Result<Self, StreamError> {
+    pub fn begin<R: Read>(stream: &mut JsonStream<R>) -> Result<Self, StreamError> {
         let next = stream.peek_past_blanks()?;
         let parts = vec![(0, stream.place())];
         let mut members = Self { rest: Rest { text: Vec::new(), parts }, first: true };
@@ -71,7 +71,7 @@ impl Members {
     ///
     /// # Errors
     /// [`StreamError`].
-    pub fn next<R: Read>(&mut self, stream: &mut Stream<R>) -> Result<Option<String>, StreamError> {
+    pub fn next<R: Read>(&mut self, stream: &mut JsonStream<R>) -> Result<Option<String>, StreamError> {
         if self.rest.text.first() != Some(&b'{') {
             return Ok(None);
         }
@@ -101,14 +101,14 @@ impl Members {
     ///
     /// # Errors
     /// [`StreamError`].
-    pub fn keep<R: Read>(&mut self, stream: &mut Stream<R>) -> Result<&[u8], StreamError> {
+    pub fn keep<R: Read>(&mut self, stream: &mut JsonStream<R>) -> Result<&[u8], StreamError> {
         let (before, bytes) = (self.rest.text.len(), stream.value(0)?);
         self.rest.push(stream, bytes)?;
         Ok(&self.rest.text[before..])
     }
 
     /// Keeps everything to the end of the object.
-    pub(super) fn keep_all<R: Read>(&mut self, stream: &mut Stream<R>) -> Result<(), StreamError> {
+    pub(super) fn keep_all<R: Read>(&mut self, stream: &mut JsonStream<R>) -> Result<(), StreamError> {
         let bytes = stream.value(1)?;
         self.rest.push(stream, bytes)
     }
@@ -119,7 +119,7 @@ impl Members {
     }
 
     /// Goes on after a value that somebody else has read.
-    pub fn go_on<R: Read>(&mut self, stream: &Stream<R>) {
+    pub fn go_on<R: Read>(&mut self, stream: &JsonStream<R>) {
         self.rest.parts.push((self.rest.text.len(), stream.place()));
     }
 
@@ -128,7 +128,7 @@ impl Members {
         self.rest
     }
 
-    fn blanks<R: Read>(&mut self, stream: &mut Stream<R>) -> Result<Option<u8>, StreamError> {
+    fn blanks<R: Read>(&mut self, stream: &mut JsonStream<R>) -> Result<Option<u8>, StreamError> {
         loop {
             match stream.blanks()? {
                 0 => return stream.peek(),
@@ -138,7 +138,7 @@ impl Members {
     }
 
     /// Keeps the byte that was seen, if there was one.
-    fn one<R: Read>(&mut self, stream: &mut Stream<R>, seen: Option<u8>) -> Result<(), StreamError> {
+    fn one<R: Read>(&mut self, stream: &mut JsonStream<R>, seen: Option<u8>) -> Result<(), StreamError> {
         if seen.is_some() { self.rest.push(stream, 1) } else { Ok(()) }
     }
 }

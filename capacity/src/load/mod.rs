@@ -22,9 +22,9 @@ pub use members::{Members, Rest};
 use pieces::Readings;
 pub use pieces::{Parsed, Piece, Pieces};
 pub use shapes::{Manifest, ShapeError, shapes};
-pub use stream::{Stream, StreamError};
+pub use stream::{JsonStream, StreamError};
 
-use crate::cluster::{BuildError, Builder, Cluster, Counts, Keeper, Oddity};
+use crate::cluster::{BuildError, Builder, Cluster, ClusterCache, ObjectCounts, Oddity};
 use crate::object::{Object, Pod};
 
 /// Kinds this crate understands, with the key of an object that holds one list for each.
@@ -77,9 +77,9 @@ pub fn object(kind: &str, json: &[u8]) -> Result<Option<Object>, String> {
 
 /// What was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct LoadReport {
     /// Objects that count.
-    pub counts: Counts,
+    pub counts: ObjectCounts,
     /// Objects of kinds that do not matter here, by kind.
     pub skipped: BTreeMap<String, usize>,
     /// Contradictions, and what was made of them.
@@ -127,7 +127,7 @@ impl<'a> Loader<'a> {
     ///
     /// # Errors
     /// [`StreamError`], with the list, index and field of the object that is broken, or there twice.
-    pub fn text<R: Read>(&mut self, stream: &mut Stream<R>) -> Result<(), StreamError> {
+    pub fn text<R: Read>(&mut self, stream: &mut JsonStream<R>) -> Result<(), StreamError> {
         Pieces::new(stream).try_for_each(|piece| self.add_parsed(&mut piece?.parse()))
     }
 
@@ -135,7 +135,7 @@ impl<'a> Loader<'a> {
     ///
     /// # Errors
     /// As [`Loader::text`].
-    pub fn text_of_one<R: Read>(&mut self, stream: &mut Stream<R>) -> Result<(), StreamError> {
+    pub fn text_of_one<R: Read>(&mut self, stream: &mut JsonStream<R>) -> Result<(), StreamError> {
         Pieces::of_one_document(stream).try_for_each(|piece| self.add_parsed(&mut piece?.parse()))
     }
 
@@ -184,14 +184,14 @@ impl<'a> Loader<'a> {
     }
 
     /// The cluster so far, to which pods are added one by one, and taken out.
-    pub fn keep(self) -> Keeper {
+    pub fn keep(self) -> ClusterCache {
         self.builder.keep()
     }
 
     /// The cluster, and what was read.
-    pub fn finish(self) -> (Cluster, Report) {
+    pub fn finish(self) -> (Cluster, LoadReport) {
         let (cluster, counts, oddities) = self.builder.finish();
-        (cluster, Report { counts, skipped: self.skipped, oddities })
+        (cluster, LoadReport { counts, skipped: self.skipped, oddities })
     }
 
     /// All objects of a kind are here, even where there are none: what is missing is missing in the cluster.

@@ -13,7 +13,7 @@ use super::document::items_kind;
 use super::element::{Element, ElementSeed, Fields, Spot};
 use super::list_of_kind;
 use super::members::{Members, Rest};
-use super::stream::{Place, Stream, StreamError, why};
+use super::stream::{JsonStream, StreamError, TextPosition, why};
 
 /// A piece is handed out when it has so many bytes.
 /// Small, so that what is parsed of it is soon given back to the allocator, which is quickest so.
@@ -25,20 +25,20 @@ pub struct Piece(Content);
 
 #[derive(Debug)]
 enum Content {
-    Objects(Objects),
+    Objects(ListItems),
     Rest(Rest),
 }
 
 /// Objects of one list, as text.
 #[derive(Debug)]
-struct Objects {
+struct ListItems {
     list: String,
     kind: Option<String>,
     /// Index of the first.
     first: usize,
     text: Vec<u8>,
     /// Where each begins in the whole, and ends in the text.
-    each: Vec<(Place, usize)>,
+    each: Vec<(TextPosition, usize)>,
 }
 
 /// A piece that was read.
@@ -51,7 +51,7 @@ pub(super) enum Readings {
     Objects {
         list: String,
         first: usize,
-        all: Vec<(Place, Element)>,
+        all: Vec<(TextPosition, Element)>,
         failed: Option<StreamError>,
     },
     Rest(Rest),
@@ -64,7 +64,7 @@ impl Piece {
             Content::Rest(rest) => return Parsed(Readings::Rest(rest)),
             Content::Objects(objects) => objects,
         };
-        let Objects { list, kind, first, text, each } = objects;
+        let ListItems { list, kind, first, text, each } = objects;
         let (mut begin, mut all, mut failed) = (0, Vec::with_capacity(each.len()), None);
         for (index, (place, end)) in each.into_iter().enumerate() {
             match element(Spot::In(&list, first + index), kind.as_deref(), &text[begin..end]) {
@@ -91,7 +91,7 @@ fn element(spot: Spot<'_>, kind: Option<&str>, text: &[u8]) -> Result<Element, s
 /// Cuts a text into pieces; ends with the first error.
 #[derive(Debug)]
 pub struct Pieces<'a, R> {
-    stream: &'a mut Stream<R>,
+    stream: &'a mut JsonStream<R>,
     document: Option<Document>,
     /// One document only, whatever follows.
     single: bool,
@@ -107,19 +107,19 @@ struct Document {
     kind: Option<String>,
     /// Something came before the kind.
     before: bool,
-    list: Option<List>,
+    list: Option<OpenList>,
 }
 
 /// A list that is being cut.
 #[derive(Debug)]
-struct List {
+struct OpenList {
     name: String,
     kind: Option<String>,
     index: usize,
 }
 
 /// What a member makes of its document.
-enum Found {
+enum MemberKind {
     /// Another one may follow.
     Member,
     /// The document is one object.
@@ -143,12 +143,12 @@ impl<R: Read> Iterator for Pieces<'_, R> {
 
 impl<'a, R: Read> Pieces<'a, R> {
     /// All documents of a text.
-    pub fn new(stream: &'a mut Stream<R>) -> Self {
+    pub fn new(stream: &'a mut JsonStream<R>) -> Self {
         Self { stream, document: None, single: false, failed: None, ended: false }
     }
 
     /// The document that is next alone.
-    pub(super) fn of_one_document(stream: &'a mut Stream<R>) -> Self {
+    pub(super) fn of_one_document(stream: &'a mut JsonStream<R>) -> Self {
         Self { single: true, ..Self::new(stream) }
     }
 
@@ -178,10 +178,10 @@ impl<'a, R: Read> Pieces<'a, R> {
     }
 
     /// Cuts objects off a list, which goes on in the document where they are enough for now.
-    fn objects(&mut self, document: &mut Document, mut list: List) -> Result<Objects, StreamError> {
+    fn objects(&mut self, document: &mut Document, mut list: OpenList) -> Result<ListItems, StreamError> {
         let (name, kind, first) = (list.name.clone(), list.kind.clone(), list.index);
         let text = Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 8);
-        let mut objects = Objects { list: name, kind, first, text, each: Vec::new() };
+        let mut objects = ListItems { list: name, kind, first, text, each: Vec::new() };
         while objects.text.len() < PIECE_BYTES {
             match list.next(self.stream) {
                 Ok(Some(bytes)) => {
@@ -206,29 +206,29 @@ impl<'a, R: Read> Pieces<'a, R> {
 }
 
 impl Document {
-    fn begin<R: Read>(stream: &mut Stream<R>) -> Result<Self, StreamError> {
+    fn begin<R: Read>(stream: &mut JsonStream<R>) -> Result<Self, StreamError> {
         Ok(Self { members: Members::begin(stream)?, kind: None, before: false, list: None })
     }
 
     /// Goes on to the next list of objects; false where the document has no further one.
-    fn next_list<R: Read>(&mut self, stream: &mut Stream<R>) -> Result<bool, StreamError> {
+    fn next_list<R: Read>(&mut self, stream: &mut JsonStream<R>) -> Result<bool, StreamError> {
         while let Some(key) = self.members.next(stream)? {
             let of_kind = list_of_kind(&key);
             if (key == "items" || of_kind.is_some()) && stream.peek()? == Some(b'[') {
                 let kind = of_kind.or_else(|| items_kind(self.kind.as_deref())).map(str::to_owned);
                 stream.eat(1);
                 self.members.stand_in(b"[]");
-                self.list = Some(List { name: key, kind, index: 0 });
+                self.list = Some(OpenList { name: key, kind, index: 0 });
                 self.kind.get_or_insert_with(String::new);
                 return Ok(true);
             }
             match self.member(&key, stream)? {
-                Found::Member => {}
-                Found::Object => {
+                MemberKind::Member => {}
+                MemberKind::Object => {
                     self.members.keep_all(stream)?;
                     return Ok(false);
                 }
-                Found::Broken => return Ok(false),
+                MemberKind::Broken => return Ok(false),
             }
         }
         Ok(false)
@@ -236,14 +236,14 @@ impl Document {
 
     /// Keeps a member, and looks at it as closely as whoever reads the rest will: errors are told in the order of the
     /// text.
-    fn member<R: Read>(&mut self, key: &str, stream: &mut Stream<R>) -> Result<Found, StreamError> {
+    fn member<R: Read>(&mut self, key: &str, stream: &mut JsonStream<R>) -> Result<MemberKind, StreamError> {
         let value = self.members.keep(stream)?;
         let fine = match key {
             "kind" => {
-                let Ok(kind) = serde_json::from_slice::<String>(value) else { return Ok(Found::Broken) };
+                let Ok(kind) = serde_json::from_slice::<String>(value) else { return Ok(MemberKind::Broken) };
                 let list = kind.ends_with("List");
                 self.kind = Some(kind);
-                return Ok(if list || self.before { Found::Member } else { Found::Object });
+                return Ok(if list || self.before { MemberKind::Member } else { MemberKind::Object });
             }
             "apiVersion" => serde_json::from_slice::<IgnoredAny>(value).is_ok(),
             "items" => value == b"null",
@@ -257,13 +257,13 @@ impl Document {
         if fine && (key == "items" || list_of_kind(key).is_some()) {
             self.kind.get_or_insert_with(String::new);
         }
-        Ok(if fine { Found::Member } else { Found::Broken })
+        Ok(if fine { MemberKind::Member } else { MemberKind::Broken })
     }
 }
 
-impl List {
+impl OpenList {
     /// Bytes of the next object; nothing where the list ends.
-    fn next<R: Read>(&mut self, stream: &mut Stream<R>) -> Result<Option<usize>, StreamError> {
+    fn next<R: Read>(&mut self, stream: &mut JsonStream<R>) -> Result<Option<usize>, StreamError> {
         let mut before = if self.index == 0 { "[" } else { "[0 " }.to_owned();
         let mut next = stream.peek_past_blanks()?;
         if next == Some(b']') {
@@ -288,13 +288,13 @@ impl List {
 }
 
 /// What is wrong with a list that goes on like this, in the words of whoever reads lists.
-fn broken<R: Read>(before: &str, next: Option<u8>, stream: &Stream<R>) -> StreamError {
+fn broken<R: Read>(before: &str, next: Option<u8>, stream: &JsonStream<R>) -> StreamError {
     let text: Vec<u8> = before.bytes().chain(next).collect();
     let place = stream.place();
     match serde_json::from_slice::<Vec<IgnoredAny>>(&text) {
         Err(error) => {
             let past = error.column().saturating_sub(before.len());
-            Place { column: place.column + past, ..place }.broken(why(&error))
+            TextPosition { column: place.column + past, ..place }.broken(why(&error))
         }
         // Not reached: every text that is given here is broken.
         Ok(_) => place.broken("a list that is broken".to_owned()),

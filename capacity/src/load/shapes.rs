@@ -10,7 +10,7 @@ use super::element::{Element, Fields, Spot, typed};
 use crate::answer::Shape;
 use crate::cluster::Builder;
 use crate::object::{
-    ClaimSpec, ClaimTemplate, EphemeralVolume, LabelSelector, Metadata, Object, OwnerReference, Pod, Volume,
+    ClaimSpec, ClaimTemplate, EphemeralVolume, LabelSelector, Object, ObjectMeta, OwnerReference, Pod, Volume,
 };
 
 /// Says how many of a pod belong to a set.
@@ -130,7 +130,7 @@ fn claim_templates(document: &Value, pod: &mut Pod) -> Result<(), ShapeError> {
     #[derive(Deserialize)]
     struct Template {
         #[serde(default)]
-        metadata: Metadata,
+        metadata: ObjectMeta,
         #[serde(default)]
         spec: ClaimSpec,
     }

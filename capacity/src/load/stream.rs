@@ -42,14 +42,14 @@ pub enum StreamError {
 
 /// A place in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct TextPosition {
     /// From 1.
     pub line: usize,
     /// Bytes of the line before.
     pub column: usize,
 }
 
-impl Place {
+impl TextPosition {
     /// The place after these bytes.
     pub(super) fn after(self, bytes: &[u8]) -> Self {
         match bytes.iter().rposition(|byte| *byte == b'\n') {
@@ -134,21 +134,21 @@ impl Search {
 
 /// A text that arrives.
 #[derive(Debug)]
-pub struct Stream<R> {
+pub struct JsonStream<R> {
     reader: R,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    place: Place,
+    place: TextPosition,
 }
 
-impl<R: Read> Stream<R> {
+impl<R: Read> JsonStream<R> {
     /// A text, without the byte order mark it may begin with.
     ///
     /// # Errors
     /// [`StreamError::Read`].
     pub fn new(reader: R) -> Result<Self, StreamError> {
-        let place = Place { line: 1, column: 0 };
+        let place = TextPosition { line: 1, column: 0 };
         let mut stream = Self { reader, buffer: vec![0; BUFFER_BYTES], start: 0, end: 0, place };
         while stream.held().len() < BYTE_ORDER_MARK.len() && stream.fill()? {}
         if stream.held().starts_with(&BYTE_ORDER_MARK) {
@@ -186,7 +186,7 @@ impl<R: Read> Stream<R> {
         }
     }
 
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> TextPosition {
         self.place
     }
 
@@ -277,7 +277,7 @@ impl<R: Read> Stream<R> {
     }
 }
 
-impl<R: Read> Read for Stream<R> {
+impl<R: Read> Read for JsonStream<R> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         if self.start == self.end {
             return self.reader.read(to);

@@ -77,7 +77,7 @@ pub type StringMap = BTreeMap<String, String>;
 /// What every object carries.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Metadata {
+pub struct ObjectMeta {
     /// Name, unique among objects of one kind in a namespace.
     #[serde(deserialize_with = "crate::object::null_is_default")]
     pub name: String,
@@ -115,7 +115,7 @@ objects! {
     }
 }
 
-impl Metadata {
+impl ObjectMeta {
     /// The namespace, `default` where none is written.
     pub fn namespace_or_default(&self) -> &str {
         if self.namespace.is_empty() { "default" } else { &self.namespace }
@@ -131,13 +131,13 @@ objects! {
     /// A namespace.
     pub struct Namespace {
         /// Name, labels, annotations.
-        pub metadata: Metadata,
+        pub metadata: ObjectMeta,
     }
 
     /// A service: its selector takes part in the default spread constraints.
     pub struct Service {
         /// Name and namespace.
-        pub metadata: Metadata,
+        pub metadata: ObjectMeta,
         /// Selector.
         pub spec: ServiceSpec,
     }
@@ -151,7 +151,7 @@ objects! {
     /// A replica set or stateful set: its selector takes part in the default spread constraints.
     pub struct ReplicaSet {
         /// Name and namespace.
-        pub metadata: Metadata,
+        pub metadata: ObjectMeta,
         /// Selector.
         pub spec: ReplicaSetSpec,
     }

@@ -1,12 +1,12 @@
 //! Nodes.
 
-use super::{Metadata, ResourceList};
+use super::{ObjectMeta, ResourceList};
 
 objects! {
     /// A node.
     pub struct Node {
         /// Name and labels.
-        pub metadata: Metadata,
+        pub metadata: ObjectMeta,
         /// Taints, cordon.
         pub spec: NodeSpec,
         /// Size and images.

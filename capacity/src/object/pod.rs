@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::relevant::{Matters, only};
-use super::{LabelSelector, Metadata, NodeSelector, PreferredTerm, ResourceList, StringMap};
+use super::{LabelSelector, NodeSelector, ObjectMeta, PreferredTerm, ResourceList, StringMap};
 
 /// A pod.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
@@ -15,7 +15,7 @@ use super::{LabelSelector, Metadata, NodeSelector, PreferredTerm, ResourceList, 
 pub struct Pod {
     /// Name, namespace, labels.
     #[serde(deserialize_with = "crate::object::null_is_default")]
-    pub metadata: Metadata,
+    pub metadata: ObjectMeta,
     /// What it asks for.
     #[serde(deserialize_with = "crate::object::null_is_default")]
     pub spec: PodSpec,

@@ -1,12 +1,12 @@
 //! Quotas, limit ranges, priorities, disruption budgets.
 
-use super::{LabelSelector, Metadata, ResourceList, StringMap, Toleration};
+use super::{LabelSelector, ObjectMeta, ResourceList, StringMap, Toleration};
 
 objects! {
     /// A quota of one namespace.
     pub struct ResourceQuota {
         /// Name and namespace.
-        pub metadata: Metadata,
+        pub metadata: ObjectMeta,
         /// What it bounds.
         pub spec: QuotaSpec,
         /// What is used.
@@ -48,7 +48,7 @@ objects! {
     /// Defaults and bounds of a namespace.
     pub struct LimitRange {
         /// Name and namespace.
-        pub metadata: Metadata,
+        pub metadata: ObjectMeta,
         /// Items.
         pub spec: LimitRangeSpec,
     }
@@ -80,7 +80,7 @@ objects! {
     /// A priority.
     pub struct PriorityClass {
         /// Name.
-        pub metadata: Metadata,
+        pub metadata: ObjectMeta,
         /// Value.
         pub value: i32,
         /// Applies to pods that name none.
@@ -92,7 +92,7 @@ objects! {
     /// What a container runtime brings with it.
     pub struct RuntimeClass {
         /// Name.
-        pub metadata: Metadata,
+        pub metadata: ObjectMeta,
         /// What a pod costs on top.
         pub overhead: Option<Overhead>,
         /// Which nodes have it.
@@ -116,7 +116,7 @@ objects! {
     /// How many pods of a group may be away at once.
     pub struct DisruptionBudget {
         /// Name and namespace.
-        pub metadata: Metadata,
+        pub metadata: ObjectMeta,
         /// Which pods.
         pub spec: BudgetSpec,
         /// How many may go now.

@@ -19,12 +19,12 @@ where
     D: Deserializer<'de>,
     T: Deserialize<'de> + Matters,
 {
-    deserializer.deserialize_option(List(PhantomData))
+    deserializer.deserialize_option(ListVisitor(PhantomData))
 }
 
-struct List<T>(PhantomData<T>);
+struct ListVisitor<T>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de> + Matters> Visitor<'de> for List<T> {
+impl<'de, T: Deserialize<'de> + Matters> Visitor<'de> for ListVisitor<T> {
     type Value = Vec<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,7 +78,7 @@ impl<'de> Visitor<'de> for Annotations {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<StringMap, A::Error> {
         let mut known = StringMap::new();
-        while let Some(key) = map.next_key_seed(Known(self.0))? {
+        while let Some(key) = map.next_key_seed(KnownKey(self.0))? {
             match key {
                 Some(key) => drop(known.insert(key.to_owned(), map.next_value()?)),
                 None => drop(map.next_value::<IgnoredAny>()?),
@@ -89,9 +89,9 @@ impl<'de> Visitor<'de> for Annotations {
 }
 
 /// Reads a key that is one of these, without keeping any other.
-struct Known(&'static [&'static str]);
+struct KnownKey(&'static [&'static str]);
 
-impl<'de> DeserializeSeed<'de> for Known {
+impl<'de> DeserializeSeed<'de> for KnownKey {
     type Value = Option<&'static str>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -99,7 +99,7 @@ impl<'de> DeserializeSeed<'de> for Known {
     }
 }
 
-impl Visitor<'_> for Known {
+impl Visitor<'_> for KnownKey {
     type Value = Option<&'static str>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 
-use super::{HostDisk, LabelSelector, Metadata, NodeSelector, ResourceList, StringMap};
+use super::{HostDisk, LabelSelector, NodeSelector, ObjectMeta, ResourceList, StringMap};
 
 objects! {
     /// A persistent volume.
     pub struct PersistentVolume {
         /// Name and labels.
-        pub metadata: Metadata,
+        pub metadata: ObjectMeta,
         /// What it is.
         pub spec: VolumeSpec,
         /// Whether it is taken.
@@ -74,7 +74,7 @@ objects! {
     /// A claim.
     pub struct PersistentVolumeClaim {
         /// Name, namespace, annotations.
-        pub metadata: Metadata,
+        pub metadata: ObjectMeta,
         /// What it asks for.
         pub spec: ClaimSpec,
         /// Whether it is bound.
@@ -101,7 +101,7 @@ objects! {
     /// A storage class.
     pub struct StorageClass {
         /// Name and annotations.
-        pub metadata: Metadata,
+        pub metadata: ObjectMeta,
         /// Driver.
         pub provisioner: String,
         /// `Immediate` (default) or `WaitForFirstConsumer`.
@@ -127,7 +127,7 @@ objects! {
     /// Drivers of a node and how many volumes each can attach.
     pub struct CsiNode {
         /// Name of the node.
-        pub metadata: Metadata,
+        pub metadata: ObjectMeta,
         /// Drivers.
         pub spec: CsiNodeSpec,
     }
@@ -155,7 +155,7 @@ objects! {
     /// What a driver asks of the scheduler.
     pub struct CsiDriver {
         /// Name.
-        pub metadata: Metadata,
+        pub metadata: ObjectMeta,
         /// What it asks.
         pub spec: CsiDriverSpec,
     }
@@ -169,7 +169,7 @@ objects! {
     /// Space left in one place.
     pub struct StorageCapacity {
         /// Name and namespace.
-        pub metadata: Metadata,
+        pub metadata: ObjectMeta,
         /// Class.
         pub storage_class_name: String,
         /// Which nodes.
@@ -183,7 +183,7 @@ objects! {
     /// A volume attached (or about to be) to a node.
     pub struct VolumeAttachment {
         /// Name.
-        pub metadata: Metadata,
+        pub metadata: ObjectMeta,
         /// Which volume to which node.
         pub spec: AttachmentSpec,
     }

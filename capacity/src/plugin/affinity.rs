@@ -4,17 +4,17 @@ use evenkeel_model::narrow::f64_to_i64;
 use std::collections::HashMap;
 
 use super::reason::Rejection;
-use crate::cluster::{Cluster, NodeIndex, Pod, Symbol, Term};
+use crate::cluster::{Cluster, NodeIndex, PodInfo, Symbol, Term};
 use crate::profile::Profile;
-use crate::state::State;
+use crate::state::ClusterState;
 
 /// Sums by the value of one node label.
 #[derive(Debug, Clone, Default)]
-struct ByKey(HashMap<(Symbol, Symbol), Sum>);
+struct ByKey(HashMap<(Symbol, Symbol), AffinitySum>);
 
 /// Amounts of pods added up. A sum of nothing that pods add to is not the same as no pod: the score takes part then.
 #[derive(Debug, Clone, Copy, Default)]
-struct Sum {
+struct AffinitySum {
     amount: i64,
     /// How many were added.
     parts: i64,
@@ -66,7 +66,7 @@ pub(crate) struct AffinityRules {
     own: Option<Box<Effects>>,
     /// What every other pod means, by its number.
     cache: HashMap<u32, Option<Box<Effects>>>,
-    pod: std::sync::Arc<Pod>,
+    pod: std::sync::Arc<PodInfo>,
     hard_weight: i64,
     /// What others would like does not count.
     own_preferences_only: bool,
@@ -77,8 +77,8 @@ impl AffinityRules {
     pub(crate) fn new(
         cluster: &Cluster,
         profile: &Profile,
-        state: &State,
-        pod: &std::sync::Arc<Pod>,
+        state: &ClusterState,
+        pod: &std::sync::Arc<PodInfo>,
     ) -> Option<Self> {
         if !pod.is_affine() && !state.affine {
             return None;
@@ -110,7 +110,14 @@ impl AffinityRules {
     }
 
     /// Takes in that a pod was put on a node (or taken off it).
-    pub(crate) fn note(&mut self, cluster: &Cluster, state: &State, id: u32, node: NodeIndex, sign: i64) {
+    pub(crate) fn note(
+        &mut self,
+        cluster: &Cluster,
+        state: &ClusterState,
+        id: u32,
+        node: NodeIndex,
+        sign: i64,
+    ) {
         if !self.cache.contains_key(&id) {
             let effects = self.effects(cluster, state.pod(id));
             self.cache.insert(id, effects);
@@ -132,7 +139,7 @@ impl AffinityRules {
         }
     }
 
-    fn effects(&self, cluster: &Cluster, other: &Pod) -> Option<Box<Effects>> {
+    fn effects(&self, cluster: &Cluster, other: &PodInfo) -> Option<Box<Effects>> {
         let symbols = &cluster.symbols;
         let of_other = cluster.namespace_labels(other.namespace);
         let of_own = cluster.namespace_labels(self.pod.namespace);

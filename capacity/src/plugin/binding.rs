@@ -7,14 +7,14 @@ use crate::cluster::{Cluster, NodeIndex, Symbol};
 
 /// A claim that is bound when a pod is placed.
 #[derive(Debug, Clone)]
-pub(super) struct Open {
+pub(super) struct UnboundClaim {
     /// The claim.
     pub claim: Claim,
     /// Volumes that would serve it wherever they can be reached, in the order in which they are taken.
     pub candidates: Vec<Symbol>,
 }
 
-impl Open {
+impl UnboundClaim {
     /// Looks for volumes; `key` is the claim's name, `None` when each clone gets one anew.
     pub(super) fn new(cluster: &Cluster, claim: &Claim, key: Option<Symbol>) -> Self {
         let serves = |volume: &&Volume| {

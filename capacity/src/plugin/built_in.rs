@@ -3,7 +3,7 @@
 use super::cycle::Cycle;
 use super::local::Out;
 use super::reason::Rejection;
-use super::registry::{FilterPlugin, ScorePlugin, Sees, View};
+use super::registry::{FilterPlugin, PluginView, ScorePlugin, Sees};
 use super::score::{fewer_is_better, more_is_better};
 use super::{affinity, spread};
 use crate::cluster::NodeIndex;
@@ -24,8 +24,8 @@ impl FilterPlugin for Filter {
         }
     }
 
-    fn refuses(&self, view: &View<'_>, node: NodeIndex) -> Option<Rejection> {
-        let View { cluster, state, profile, cycle } = *view;
+    fn refuses(&self, view: &PluginView<'_>, node: NodeIndex) -> Option<Rejection> {
+        let PluginView { cluster, state, profile, cycle } = *view;
         match self {
             Self::NodeUnschedulable | Self::NodeName | Self::TaintToleration | Self::NodeAffinity => {
                 let out = cycle.fixed.out[node].filter(|out| of_fixed(*out) == *self)?;
@@ -87,8 +87,8 @@ impl ScorePlugin for Score {
         Self::name(*self)
     }
 
-    fn scores(&self, view: &View<'_>, feasible: &[NodeIndex]) -> Option<Vec<i64>> {
-        let View { cluster, state, profile, cycle } = *view;
+    fn scores(&self, view: &PluginView<'_>, feasible: &[NodeIndex]) -> Option<Vec<i64>> {
+        let PluginView { cluster, state, profile, cycle } = *view;
         let local = |score: &dyn Fn(&Cycle, NodeIndex) -> i64| {
             Some(feasible.iter().map(|node| score(cycle, *node)).collect())
         };

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use super::affinity::AffinityRules;
 use super::local::{self, Fixed};
 use super::reason::{Rejection, Short};
-use super::registry::{FilterPlugin, Sees, View};
+use super::registry::{FilterPlugin, PluginView, Sees};
 use super::score::{Scores, score};
 use super::spread::{self, SpreadRules};
 use super::volume::{self, VolumeRules};
 use crate::cluster::resources::ResourceIndex;
-use crate::cluster::{Cluster, NodeIndex, Pod};
+use crate::cluster::{Cluster, NodeIndex, PodInfo};
 use crate::profile::{Filter, Profile, Score};
-use crate::state::{PodId, State};
+use crate::state::{ClusterState, PodId};
 
 /// One pod against one cluster.
 #[derive(Debug, Clone)]
 pub struct Cycle {
-    pub(crate) pod: Arc<Pod>,
+    pub(crate) pod: Arc<PodInfo>,
     pub(crate) id: PodId,
     pub(crate) fixed: Arc<Fixed>,
     pub(crate) hard_spread: Option<SpreadRules>,
@@ -39,7 +39,7 @@ pub struct Cycle {
 
 impl Cycle {
     /// Prepares the pod with this number for what is placed now.
-    pub fn new(cluster: &Cluster, profile: &Profile, state: &State, id: PodId) -> Self {
+    pub fn new(cluster: &Cluster, profile: &Profile, state: &ClusterState, id: PodId) -> Self {
         let pod = Arc::clone(state.pod(id));
         let on = |filter| profile.filters.has(filter);
         let hard = on(Filter::PodTopologySpread).then(|| spread::rules(cluster, profile, state, &pod, true));
@@ -70,7 +70,7 @@ impl Cycle {
         cycle.find_leasts();
         let fixed = || profile.own_filters.iter().filter(|own| own.sees() == Sees::Node);
         if fixed().next().is_some() {
-            let view = View { cluster, state, profile, cycle: &cycle };
+            let view = PluginView { cluster, state, profile, cycle: &cycle };
             let out = |node| fixed().find_map(|own| own.refuses(&view, node));
             cycle.own_out = (0..cluster.nodes.len()).map(out).collect();
         }
@@ -82,7 +82,7 @@ impl Cycle {
     }
 
     /// Takes in that a pod was put on a node.
-    pub fn note(&mut self, cluster: &Cluster, state: &State, id: PodId, node: NodeIndex) {
+    pub fn note(&mut self, cluster: &Cluster, state: &ClusterState, id: PodId, node: NodeIndex) {
         if let Some(rules) = &mut self.hard_spread {
             rules.note(cluster, state, id, node, 1);
         }
@@ -121,14 +121,14 @@ impl Cycle {
 
     /// Whether pods and resources leave room for it.
     #[inline]
-    pub(crate) fn has_room(&self, state: &State, node: NodeIndex) -> bool {
+    pub(crate) fn has_room(&self, state: &ClusterState, node: NodeIndex) -> bool {
         state.pods[node] < state.max_pods[node]
             && self.needs.iter().all(|(resource, amount)| {
                 *amount <= state.allocatable[*resource][node].saturating_sub(state.requested[*resource][node])
             })
     }
 
-    pub(super) fn resources(&self, state: &State, node: NodeIndex) -> Option<Rejection> {
+    pub(super) fn resources(&self, state: &ClusterState, node: NodeIndex) -> Option<Rejection> {
         if self.has_room(state, node) {
             return None;
         }
@@ -141,15 +141,20 @@ impl Cycle {
     }
 
     /// Why each node is refused, by the first filter that refuses it, in the order of the nodes; `None` for one that is not.
-    pub fn refusals(&self, cluster: &Cluster, profile: &Profile, state: &State) -> Vec<Option<Rejection>> {
-        let view = View { cluster, state, profile, cycle: self };
+    pub fn refusals(
+        &self,
+        cluster: &Cluster,
+        profile: &Profile,
+        state: &ClusterState,
+    ) -> Vec<Option<Rejection>> {
+        let view = PluginView { cluster, state, profile, cycle: self };
         // Most filters have nothing to say of most pods: they are left out once, and not at every node.
         let may = |filter: &Filter| profile.filters.has(*filter) && filter.may_refuse(self);
         let on: Vec<Filter> = Filter::ALL.into_iter().filter(may).collect();
         (0..cluster.nodes.len()).map(|node| self.refuses(&on, &view, node)).collect()
     }
 
-    fn refuses(&self, on: &[Filter], view: &View<'_>, node: NodeIndex) -> Option<Rejection> {
+    fn refuses(&self, on: &[Filter], view: &PluginView<'_>, node: NodeIndex) -> Option<Rejection> {
         if let Some(text) = &self.refused {
             return Some(Rejection::Pod(text.clone()));
         }
@@ -160,7 +165,7 @@ impl Cycle {
     }
 
     /// Why own filters refuse a node.
-    fn own_refuses(&self, view: &View<'_>, node: NodeIndex) -> Option<Rejection> {
+    fn own_refuses(&self, view: &PluginView<'_>, node: NodeIndex) -> Option<Rejection> {
         let fixed = self.own_out.get(node).and_then(Clone::clone);
         let others = view.profile.own_filters.iter().filter(|own| own.sees() != Sees::Node);
         fixed.or_else(|| others.into_iter().find_map(|own| own.refuses(view, node)))
@@ -172,7 +177,7 @@ impl Cycle {
         &self,
         cluster: &Cluster,
         profile: &Profile,
-        state: &State,
+        state: &ClusterState,
         node: NodeIndex,
     ) -> bool {
         if self.refused.is_some() || self.fixed.out[node].is_some() {
@@ -187,18 +192,18 @@ impl Cycle {
                 .as_ref()
                 .is_none_or(|rules| !on(Filter::InterPodAffinity) || rules.refuses(cluster, node).is_none())
             && (profile.own_filters.is_empty()
-                || self.own_refuses(&View { cluster, state, profile, cycle: self }, node).is_none())
+                || self.own_refuses(&PluginView { cluster, state, profile, cycle: self }, node).is_none())
     }
 
     #[inline]
-    pub(super) fn ports_clash(&self, state: &State, node: NodeIndex) -> bool {
+    pub(super) fn ports_clash(&self, state: &ClusterState, node: NodeIndex) -> bool {
         !self.pod.ports.is_empty()
             && state.ports[node].iter().any(|used| self.pod.ports.iter().any(|port| port.conflicts(used)))
     }
 
     /// The part of the score that what is on the node alone decides, weighted.
     #[inline]
-    pub(crate) fn local_score(&self, profile: &Profile, state: &State, node: NodeIndex) -> i64 {
+    pub(crate) fn local_score(&self, profile: &Profile, state: &ClusterState, node: NodeIndex) -> i64 {
         let mut sum = 0;
         for (score, weight) in &profile.scores {
             sum += weight
@@ -215,7 +220,7 @@ impl Cycle {
     }
 
     /// Nodes the pod may go to.
-    pub fn feasible(&self, cluster: &Cluster, profile: &Profile, state: &State) -> Vec<NodeIndex> {
+    pub fn feasible(&self, cluster: &Cluster, profile: &Profile, state: &ClusterState) -> Vec<NodeIndex> {
         let spread_fits = |node: NodeIndex| {
             self.hard_spread.as_ref().is_none_or(|rules| rules.refuses(node, &self.leasts).is_none())
         };
@@ -232,9 +237,9 @@ impl Cycle {
         &self,
         cluster: &Cluster,
         profile: &Profile,
-        state: &State,
+        state: &ClusterState,
         feasible: &[NodeIndex],
     ) -> Scores {
-        score(&View { cluster, state, profile, cycle: self }, feasible)
+        score(&PluginView { cluster, state, profile, cycle: self }, feasible)
     }
 }

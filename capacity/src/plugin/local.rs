@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::reason::Rejection;
 use crate::cluster::selector::{self, NodeTerm};
-use crate::cluster::{Cluster, Effect, Node, NodeIndex, Pod, Symbol, Taint, Toleration};
+use crate::cluster::{Cluster, Effect, NodeIndex, NodeInfo, PodInfo, Symbol, Taint, Toleration};
 use crate::profile::{Filter, Profile, Version};
 
 /// Smallest sum of image sizes that counts, bytes (`image_locality.go`).
@@ -58,7 +58,7 @@ impl Out {
 }
 
 impl Fixed {
-    pub(crate) fn new(cluster: &Cluster, profile: &Profile, pod: &Pod) -> Self {
+    pub(crate) fn new(cluster: &Cluster, profile: &Profile, pod: &PodInfo) -> Self {
         let listed = listed_nodes(pod);
         let out = cluster.nodes.iter().map(|node| out(cluster, profile, pod, listed.as_deref(), node));
         let soft: Vec<&Toleration> = pod.tolerations.iter().filter(|t| t.is_soft()).collect();
@@ -84,14 +84,14 @@ impl Fixed {
 fn preference<'a>(
     cluster: &Cluster,
     preferences: impl Iterator<Item = &'a (i64, NodeTerm)>,
-    node: &Node,
+    node: &NodeInfo,
 ) -> i64 {
     let met = preferences.filter(|(_, term)| term.matches(node.name, &node.labels, &cluster.symbols));
     met.map(|(weight, _)| *weight).sum()
 }
 
 /// Nodes the pod's affinity lists by name, when every term of it does.
-pub(super) fn listed_nodes(pod: &Pod) -> Option<Vec<Symbol>> {
+pub(super) fn listed_nodes(pod: &PodInfo) -> Option<Vec<Symbol>> {
     let terms = pod.node_terms.as_ref().filter(|terms| !terms.0.is_empty())?;
     let names: Option<Vec<Vec<Symbol>>> = terms.0.iter().map(NodeTerm::node_names).collect();
     Some(names?.concat())
@@ -99,7 +99,7 @@ pub(super) fn listed_nodes(pod: &Pod) -> Option<Vec<Symbol>> {
 
 /// Why the pod is refused before any node is looked at: its affinity lists nodes by name, and each term contradicts
 /// itself (`node_affinity.go`).
-pub(super) fn refuses_pod(profile: &Profile, pod: &Pod) -> Option<String> {
+pub(super) fn refuses_pod(profile: &Profile, pod: &PodInfo) -> Option<String> {
     let conflict =
         profile.filters.has(Filter::NodeAffinity) && listed_nodes(pod).is_some_and(|n| n.is_empty());
     conflict.then(|| "pod affinity terms conflict".to_owned())
@@ -108,9 +108,9 @@ pub(super) fn refuses_pod(profile: &Profile, pod: &Pod) -> Option<String> {
 fn out(
     cluster: &Cluster,
     profile: &Profile,
-    pod: &Pod,
+    pod: &PodInfo,
     listed: Option<&[Symbol]>,
-    node: &Node,
+    node: &NodeInfo,
 ) -> Option<Out> {
     let filters = profile.filters;
     if filters.has(Filter::NodeAffinity) && listed.is_some_and(|names| !names.contains(&node.name)) {
@@ -137,14 +137,14 @@ fn out(
     (!admits(cluster, pod, node)).then_some(Out::NodeAffinity)
 }
 
-fn bears_cordon(cluster: &Cluster, pod: &Pod) -> bool {
+fn bears_cordon(cluster: &Cluster, pod: &PodInfo) -> bool {
     let taint =
         Taint { key: cluster.known.unschedulable, value: cluster.known.empty, effect: Effect::NoSchedule };
     pod.tolerations.iter().any(|toleration| toleration.bears(&taint))
 }
 
 /// The first taint that keeps the pod away.
-pub(crate) fn unborne_taint(pod: &Pod, node: &Node) -> Option<Taint> {
+pub(crate) fn unborne_taint(pod: &PodInfo, node: &NodeInfo) -> Option<Taint> {
     let keeps_away = |taint: &&Taint| {
         matches!(taint.effect, Effect::NoSchedule | Effect::NoExecute)
             && !pod.tolerations.iter().any(|toleration| toleration.bears(taint))
@@ -153,7 +153,7 @@ pub(crate) fn unborne_taint(pod: &Pod, node: &Node) -> Option<Taint> {
 }
 
 /// Whether node selector and required node affinity admit a node.
-pub(super) fn admits(cluster: &Cluster, pod: &Pod, node: &Node) -> bool {
+pub(super) fn admits(cluster: &Cluster, pod: &PodInfo, node: &NodeInfo) -> bool {
     let symbols = &cluster.symbols;
     let selected =
         pod.node_selector.iter().all(|requirement| selector::matches(requirement, &node.labels, symbols));
@@ -161,7 +161,7 @@ pub(super) fn admits(cluster: &Cluster, pod: &Pod, node: &Node) -> bool {
 }
 
 /// Image score of every node: how much of the pod's images is there, weighed by how widely each is spread.
-fn images(cluster: &Cluster, pod: &Pod) -> Vec<i64> {
+fn images(cluster: &Cluster, pod: &PodInfo) -> Vec<i64> {
     let nodes = cluster.nodes.len();
     let mut sums = vec![0_i64; nodes];
     if pod.images.is_empty() || cluster.nodes.iter().all(|node| node.images.is_empty()) {
@@ -183,7 +183,7 @@ fn images(cluster: &Cluster, pod: &Pod) -> Vec<i64> {
 
 /// Nodes that have an image, and its size: the one that the first of them tells holds for all (`cache.go`).
 fn holders(cluster: &Cluster, image: Symbol) -> Vec<(NodeIndex, i64)> {
-    let has = |(at, node): (NodeIndex, &Arc<Node>)| {
+    let has = |(at, node): (NodeIndex, &Arc<NodeInfo>)| {
         let found = node.images.binary_search_by_key(&image, |(name, _)| *name).ok()?;
         Some((at, node.images[found].1))
     };

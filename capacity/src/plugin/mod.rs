@@ -20,7 +20,7 @@ pub use cycle::Cycle;
 pub(crate) use local::unborne_taint;
 pub use reason::{Code, Rejection, Short};
 pub(crate) use registry::{AnyFilter, AnyScore};
-pub use registry::{FilterPlugin, PostFilterPlugin, RegisterError, Registry, ScorePlugin, Sees, View};
+pub use registry::{FilterPlugin, PluginView, PostFilterPlugin, RegisterError, Registry, ScorePlugin, Sees};
 pub use score::Scores;
 pub(crate) use score::{fewer_is_better, more_is_better};
 pub(crate) use spread::{Constraint, NO_DOMAIN, SpreadRules, Terms};

@@ -8,28 +8,28 @@ use std::sync::Arc;
 
 use super::cycle::Cycle;
 use super::reason::Rejection;
-use crate::cluster::{Cluster, NodeIndex, Pod};
+use crate::cluster::{Cluster, NodeIndex, PodInfo};
 use crate::extender::Transport;
 use crate::profile::{Filter, Profile, Score};
 use crate::scenario::{DefaultPreemption, Nomination, Stuck};
-use crate::state::State;
+use crate::state::ClusterState;
 
 /// One pod against one cluster, as it is now.
 #[derive(Debug, Clone, Copy)]
-pub struct View<'a> {
+pub struct PluginView<'a> {
     /// Nodes, and words.
     pub cluster: &'a Cluster,
     /// What is on the nodes.
-    pub state: &'a State,
+    pub state: &'a ClusterState,
     /// What the scheduler does.
     pub profile: &'a Profile,
     /// The pod, every built-in rule prepared for it.
     pub(crate) cycle: &'a Cycle,
 }
 
-impl<'a> View<'a> {
+impl<'a> PluginView<'a> {
     /// The pod.
-    pub fn pod(&self) -> &'a Pod {
+    pub fn pod(&self) -> &'a PodInfo {
         &self.cycle.pod
     }
 
@@ -82,7 +82,7 @@ pub trait FilterPlugin: Debug + Send + Sync {
     }
 
     /// Why a node does not take the pod; nothing where it does.
-    fn refuses(&self, view: &View<'_>, node: NodeIndex) -> Option<Rejection>;
+    fn refuses(&self, view: &PluginView<'_>, node: NodeIndex) -> Option<Rejection>;
 }
 
 /// How well nodes suit a pod.
@@ -92,7 +92,7 @@ pub trait ScorePlugin: Debug + Send + Sync {
 
     /// A score for each of these nodes, in their order; nothing where it has no say about the pod. What is beyond 0 to 100
     /// counts as 0 or 100, and what is missing as 0.
-    fn scores(&self, view: &View<'_>, nodes: &[NodeIndex]) -> Option<Vec<i64>>;
+    fn scores(&self, view: &PluginView<'_>, nodes: &[NodeIndex]) -> Option<Vec<i64>>;
 }
 
 /// What is done for a pod that no node takes.

@@ -1,11 +1,11 @@
 //! Scores of nodes for one pod: each plugin's, normalised and weighted.
 
 use super::cycle::Cycle;
-use super::registry::{ScorePlugin, View};
+use super::registry::{PluginView, ScorePlugin};
 use crate::cluster::NodeIndex;
 use crate::cluster::resources::{CPU, MEMORY, ResourceIndex};
 use crate::profile::{FitStrategy, Profile, Version};
-use crate::state::State;
+use crate::state::ClusterState;
 use evenkeel_model::narrow::f64_to_i64;
 
 /// Weighted scores of the feasible nodes.
@@ -18,7 +18,7 @@ pub struct Scores {
 }
 
 /// Scores every feasible node.
-pub(super) fn score(view: &View<'_>, feasible: &[NodeIndex]) -> Scores {
+pub(super) fn score(view: &PluginView<'_>, feasible: &[NodeIndex]) -> Scores {
     let mut scores = Scores { totals: vec![0; feasible.len()], by_plugin: Vec::new() };
     for (plugin, weight) in &view.profile.scores {
         if let Some(normal) = plugin.scores(view, feasible) {
@@ -72,7 +72,12 @@ impl Cycle {
     /// Requested amounts with this pod, as the fit score counts them: CPU and memory of containers that ask for nothing
     /// count a little. `None` where the resource takes no part.
     #[inline]
-    fn scored_use(&self, state: &State, node: NodeIndex, resource: ResourceIndex) -> Option<(i64, i64)> {
+    fn scored_use(
+        &self,
+        state: &ClusterState,
+        node: NodeIndex,
+        resource: ResourceIndex,
+    ) -> Option<(i64, i64)> {
         let allocatable = state.allocatable.get(resource)?[node];
         let requested = match resource {
             CPU | MEMORY => {
@@ -91,7 +96,7 @@ impl Cycle {
 
     /// `NodeResourcesFit`, 0 to 100.
     #[inline]
-    pub(crate) fn fit_score(&self, profile: &Profile, state: &State, node: NodeIndex) -> i64 {
+    pub(crate) fn fit_score(&self, profile: &Profile, state: &ClusterState, node: NodeIndex) -> i64 {
         let (mut sum, mut weights) = (0, 0);
         for (resource, weight) in &profile.fit_resources {
             let Some((requested, allocatable)) = self.scored_use(state, node, *resource) else { continue };
@@ -121,7 +126,7 @@ impl Cycle {
 
     /// `NodeResourcesBalancedAllocation`, 0 to 100.
     #[inline]
-    pub(crate) fn balanced_score(&self, profile: &Profile, state: &State, node: NodeIndex) -> i64 {
+    pub(crate) fn balanced_score(&self, profile: &Profile, state: &ClusterState, node: NodeIndex) -> i64 {
         let with = self.balance(profile, state, node, true);
         match profile.version {
             Version::V1_34 => with,
@@ -130,7 +135,7 @@ impl Cycle {
     }
 
     #[inline]
-    fn balance(&self, profile: &Profile, state: &State, node: NodeIndex, with_own: bool) -> i64 {
+    fn balance(&self, profile: &Profile, state: &ClusterState, node: NodeIndex, with_own: bool) -> i64 {
         let fraction = |resource: ResourceIndex| {
             let allocatable = state.allocatable.get(resource)?[node];
             let own = self.request(resource);

@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use super::local::{admits, unborne_taint};
 use super::reason::Rejection;
 use crate::cluster::selector::{Requirement, Selector};
-use crate::cluster::{Cluster, NodeIndex, Pod, Spread, Symbol};
+use crate::cluster::{Cluster, NodeIndex, PodInfo, Spread, Symbol};
 use crate::profile::{DefaultSpread, Profile};
-use crate::state::State;
+use crate::state::ClusterState;
 
 /// A node outside every domain of a constraint.
 pub(crate) const NO_DOMAIN: u32 = u32::MAX;
@@ -60,8 +60,8 @@ pub(crate) struct SpreadRules {
 pub(crate) fn rules(
     cluster: &Cluster,
     profile: &Profile,
-    state: &State,
-    pod: &Pod,
+    state: &ClusterState,
+    pod: &PodInfo,
     hard: bool,
 ) -> Option<SpreadRules> {
     let defaulted = pod.spread.is_empty();
@@ -89,7 +89,7 @@ pub(crate) fn rules(
 }
 
 /// Default constraints select what the pod's services and replica sets select.
-fn defaults(cluster: &Cluster, profile: &Profile, pod: &Pod) -> Vec<Spread> {
+fn defaults(cluster: &Cluster, profile: &Profile, pod: &PodInfo) -> Vec<Spread> {
     let mine = cluster.groups.iter().filter(|group| group.namespace == pod.namespace);
     let mut all: Vec<Requirement> = Vec::new();
     for group in mine {
@@ -127,7 +127,7 @@ fn defaults(cluster: &Cluster, profile: &Profile, pod: &Pod) -> Vec<Spread> {
 }
 
 impl Constraint {
-    fn new(cluster: &Cluster, pod: &Pod, rule: Spread) -> Self {
+    fn new(cluster: &Cluster, pod: &PodInfo, rule: Spread) -> Self {
         let nodes = cluster.nodes.len();
         let mut names: HashMap<Symbol, u32> = HashMap::new();
         let domain: Vec<u32> = cluster
@@ -206,7 +206,14 @@ impl SpreadRules {
     }
 
     /// Takes in that a pod was put on a node (or taken off it).
-    pub(crate) fn note(&mut self, cluster: &Cluster, state: &State, id: u32, node: NodeIndex, sign: i64) {
+    pub(crate) fn note(
+        &mut self,
+        cluster: &Cluster,
+        state: &ClusterState,
+        id: u32,
+        node: NodeIndex,
+        sign: i64,
+    ) {
         let pod = state.pod(id);
         if pod.namespace != self.namespace || pod.terminating {
             return;

@@ -4,19 +4,19 @@
 use evenkeel_model::narrow::usize_to_i64;
 use std::collections::{HashMap, HashSet};
 
-use super::binding::{Making, Open, can_make, reachable, same_place};
+use super::binding::{Making, UnboundClaim, can_make, reachable, same_place};
 use super::reason::Rejection;
 use crate::cluster::storage::{Binding, DiskUse, Volume};
-use crate::cluster::{Cluster, NodeIndex, Pod, Symbol};
+use crate::cluster::{Cluster, NodeIndex, PodInfo, Symbol};
 use crate::profile::{Filter, Profile};
-use crate::state::State;
+use crate::state::ClusterState;
 
 /// Driver and handle (or claim) of a volume as attachments count it.
 type Handle = (Symbol, Symbol);
 
 /// One claim of the pod.
 #[derive(Debug, Clone)]
-struct Wanted {
+struct PodClaim {
     /// How its volume is counted among attachments; `None` = by nobody, or anew for each clone.
     handle: Option<Handle>,
     what: What,
@@ -27,16 +27,16 @@ enum What {
     /// Bound to this volume.
     Bound(Symbol),
     /// A volume is found or made at placing.
-    Waiting(Open),
+    Waiting(UnboundClaim),
     /// The same, anew for each clone.
-    Own(Open),
+    Own(UnboundClaim),
     /// Made at placing on this node, of this class: reachable where zone, region and what the class goes by are the
     /// same.
     Made(NodeIndex, Symbol),
 }
 
 impl What {
-    fn open(&self) -> Option<&Open> {
+    fn open(&self) -> Option<&UnboundClaim> {
         match self {
             Self::Waiting(open) | Self::Own(open) => Some(open),
             Self::Bound(_) | Self::Made(..) => None,
@@ -47,7 +47,7 @@ impl What {
 /// Volume rules of one pod.
 #[derive(Debug, Clone)]
 pub(crate) struct VolumeRules {
-    wanted: Vec<Wanted>,
+    wanted: Vec<PodClaim>,
     disks: Box<[DiskUse]>,
     /// Those of the pod itself that a driver attaches.
     inline: Box<[Handle]>,
@@ -67,7 +67,7 @@ pub(crate) struct VolumeRules {
 }
 
 /// Why the pod is refused before any node is looked at.
-pub(crate) fn refuses_pod(cluster: &Cluster, profile: &Profile, pod: &Pod) -> Option<String> {
+pub(crate) fn refuses_pod(cluster: &Cluster, profile: &Profile, pod: &PodInfo) -> Option<String> {
     if !profile.filters.has(Filter::VolumeBinding) {
         return None;
     }
@@ -102,7 +102,7 @@ pub(crate) fn refuses_pod(cluster: &Cluster, profile: &Profile, pod: &Pod) -> Op
 
 impl VolumeRules {
     /// Rules of a pod against everybody placed; `None` when it has no volume that matters.
-    pub(crate) fn new(cluster: &Cluster, state: &State, pod: &Pod) -> Option<Self> {
+    pub(crate) fn new(cluster: &Cluster, state: &ClusterState, pod: &PodInfo) -> Option<Self> {
         if pod.claims.is_empty()
             && pod.own_claims.is_empty()
             && pod.disks.is_empty()
@@ -138,7 +138,7 @@ impl VolumeRules {
     /// Whether placing this very pod changes nothing for the next but how much is attached to its node: every claim is
     /// bound and bears several pods, or a volume is made for each.
     pub(crate) fn is_settled(&self) -> bool {
-        let settled = |wanted: &Wanted| match &wanted.what {
+        let settled = |wanted: &PodClaim| match &wanted.what {
             What::Waiting(_) => false,
             What::Own(open) => open.candidates.is_empty(),
             What::Bound(_) | What::Made(..) => true,
@@ -146,7 +146,7 @@ impl VolumeRules {
         self.one_pod.is_empty() && self.wanted.iter().all(settled)
     }
 
-    fn note_others(&mut self, cluster: &Cluster, other: &Pod, node: NodeIndex) {
+    fn note_others(&mut self, cluster: &Cluster, other: &PodInfo, node: NodeIndex) {
         self.attached[node].extend(other.claims.iter().filter_map(|key| handle(cluster, *key)));
         self.attached[node].extend(&other.attached);
         for (driver, volumes) in own_drivers(cluster, other) {
@@ -161,7 +161,14 @@ impl VolumeRules {
     }
 
     /// Takes in that a pod was put on a node; `own` when it is one of this shape.
-    pub(crate) fn note(&mut self, cluster: &Cluster, state: &State, id: u32, node: NodeIndex, own: bool) {
+    pub(crate) fn note(
+        &mut self,
+        cluster: &Cluster,
+        state: &ClusterState,
+        id: u32,
+        node: NodeIndex,
+        own: bool,
+    ) {
         if own {
             self.bind(cluster, node);
         }
@@ -181,7 +188,7 @@ impl VolumeRules {
 
     /// The volume each open claim would get on a node, the smallest claim choosing first as the scheduler has it.
     fn choose(&self, cluster: &Cluster, node: NodeIndex) -> Vec<(usize, Option<Symbol>)> {
-        let mut open: Vec<(usize, &Open)> = self
+        let mut open: Vec<(usize, &UnboundClaim)> = self
             .wanted
             .iter()
             .enumerate()
@@ -189,7 +196,7 @@ impl VolumeRules {
             .collect();
         open.sort_by_key(|(_, open)| open.claim.bytes);
         let mut chosen: Vec<Symbol> = Vec::new();
-        let one = |(index, open): (usize, &Open)| {
+        let one = |(index, open): (usize, &UnboundClaim)| {
             let free = |volume: &&Volume| {
                 !self.taken.contains(&volume.name)
                     && !chosen.contains(&volume.name)
@@ -323,22 +330,23 @@ impl VolumeRules {
 }
 
 /// The pod's claims: those the clones share, and those each of them gets anew.
-fn wanted(cluster: &Cluster, pod: &Pod) -> Vec<Wanted> {
+fn wanted(cluster: &Cluster, pod: &PodInfo) -> Vec<PodClaim> {
     let shared = pod.claims.iter().filter_map(|key| {
         let claim = cluster.storage.claims.get(key)?;
         let what = match claim.binding {
             Binding::Bound(volume) => What::Bound(volume),
-            _ => What::Waiting(Open::new(cluster, claim, Some(*key))),
+            _ => What::Waiting(UnboundClaim::new(cluster, claim, Some(*key))),
         };
-        Some(Wanted { handle: handle(cluster, *key), what })
+        Some(PodClaim { handle: handle(cluster, *key), what })
     });
     let own = pod.own_claims.iter();
-    let own = own.map(|claim| Wanted { handle: None, what: What::Own(Open::new(cluster, claim, None)) });
+    let own =
+        own.map(|claim| PodClaim { handle: None, what: What::Own(UnboundClaim::new(cluster, claim, None)) });
     shared.chain(own).collect()
 }
 
 /// Drivers of the claims each clone gets anew, with the number of volumes.
-fn own_drivers(cluster: &Cluster, pod: &Pod) -> Vec<(Symbol, i64)> {
+fn own_drivers(cluster: &Cluster, pod: &PodInfo) -> Vec<(Symbol, i64)> {
     let mut drivers: Vec<(Symbol, i64)> = Vec::new();
     for claim in &pod.own_claims {
         let Some(driver) = cluster.storage.classes.get(&claim.class).and_then(|c| c.driver) else {

@@ -14,22 +14,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenkeel_model::resource_type::ResourceTypes;
 use serde::{Deserialize, Serialize};
 
-pub use options::Options;
+pub use options::QuestionOptions;
 pub use recommended::Recommendations;
 pub use required::{Required, RequiredClaims};
-pub use scenarios::{Answers, Recommended};
+pub use scenarios::{Recommended, ScenarioAnswers};
 pub use types::node_types;
 
 use crate::admission;
-use crate::answer::{self, Answer, Ask, AskError, Shape};
+use crate::answer::{self, Ask, AskError, CapacityAnswer, Shape};
 use crate::cluster::selector::Selector;
-use crate::cluster::{BuildError, Cluster, Node};
+use crate::cluster::{BuildError, Cluster, NodeInfo};
 use crate::config;
-use crate::load::{Manifest, Report};
+use crate::load::{LoadReport, Manifest};
 use crate::object::{LabelSelector, Object, Pod};
 use crate::plugin::Registry;
 use crate::profile::{Profile, Profiles, Version};
-use crate::state::State;
+use crate::state::ClusterState;
 
 /// Label that names a node's zone.
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -45,7 +45,7 @@ const AS_DAEMON: &str = "a DaemonSet has one pod a node, and its controller lets
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{option}: {why}; {remedy}")]
 pub struct QuestionError {
-    /// Name of the option (as in [`Options`]), or what else is meant.
+    /// Name of the option (as in [`QuestionOptions`]), or what else is meant.
     pub option: &'static str,
     /// What is wrong.
     pub why: String,
@@ -68,9 +68,9 @@ impl QuestionError {
 
 /// A question.
 #[derive(Debug, Default)]
-pub struct Question {
+pub struct CapacityQuestion {
     /// The options.
-    pub options: Options,
+    pub options: QuestionOptions,
     /// Pods asked about.
     pub shapes: Vec<Shape>,
     /// Pods placed first, in order.
@@ -91,12 +91,12 @@ pub struct Snapshot {
     /// The cluster.
     pub cluster: Cluster,
     /// What was read.
-    pub report: Report,
+    pub report: LoadReport,
 }
 
 /// The same cluster with recommended requests.
 #[derive(Debug)]
-pub struct Changed<'a> {
+pub struct RightSizedCluster<'a> {
     /// The cluster, its pods changed already.
     pub cluster: Cluster,
     /// What it was changed by.
@@ -108,14 +108,14 @@ pub struct Changed<'a> {
 pub struct Whole {
     /// The answer.
     #[serde(flatten)]
-    pub answer: Answer,
+    pub answer: CapacityAnswer,
     /// What if.
     #[serde(flatten)]
-    pub what_if: Answers,
+    pub what_if: ScenarioAnswers,
     /// What each pod needs.
     pub requirements: Vec<Required>,
     /// What was read.
-    pub snapshot: Read,
+    pub snapshot: SnapshotSummary,
 }
 
 impl Whole {
@@ -132,21 +132,21 @@ impl Whole {
 }
 
 /// Whether something else than nodes lets no more in.
-fn is_by_bound(answer: &Answer) -> bool {
+fn is_by_bound(answer: &CapacityAnswer) -> bool {
     let let_in = answer.binding.as_str();
     let_in.starts_with("quota/")
         || answer.bounds.get(let_in) == Some(&0) && !matches!(let_in, "nodes" | "limit" | "reserve")
 }
 
 /// How many the nodes hold, whatever else binds.
-fn held(answer: &Answer) -> u64 {
+fn held(answer: &CapacityAnswer) -> u64 {
     let by_nodes = !is_by_bound(answer) && answer.binding != "limit";
     if by_nodes { answer.count } else { answer.bounds.get("nodes").map_or(answer.count, |n| *n) }
 }
 
 /// What was read.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Read {
+pub struct SnapshotSummary {
     /// Nodes.
     pub nodes: usize,
     /// Pods on them.
@@ -161,8 +161,8 @@ pub struct Read {
     pub contradictions: Vec<String>,
 }
 
-impl From<Report> for Read {
-    fn from(report: Report) -> Self {
+impl From<LoadReport> for SnapshotSummary {
+    fn from(report: LoadReport) -> Self {
         Self {
             nodes: report.counts.nodes,
             pods: report.counts.placed,
@@ -181,7 +181,7 @@ impl From<Report> for Read {
 /// Most pods that are placed first.
 const MOST_FIRST: usize = 100_000;
 
-impl Question {
+impl CapacityQuestion {
     /// Asks about the pods of a manifest too.
     pub fn asks(&mut self, manifest: Manifest) {
         let Manifest { shapes, objects, left_out } = manifest;
@@ -215,7 +215,7 @@ impl Question {
     pub fn answer(
         self,
         snapshot: Snapshot,
-        changed: Option<Changed<'_>>,
+        changed: Option<RightSizedCluster<'_>>,
         going: &mut dyn FnMut(u64) -> bool,
     ) -> Result<(Whole, Ask), QuestionError> {
         let Self { options, shapes, first, mut objects, left_out, plugins, types } = self;
@@ -236,7 +236,7 @@ impl Question {
             help: true,
         };
         let requirements = required::required(&mut cluster, &ask.shapes, types.as_ref());
-        let mut state = State::new(&cluster);
+        let mut state = ClusterState::new(&cluster);
         let placed = answer::place(&mut cluster, &profiles, &mut state, &ask.first)
             .map_err(|error| QuestionError::new("place", error.to_string(), "correct the pod"))?;
         answer::settle(&mut cluster, &state, &ask.first, &placed);
@@ -268,7 +268,7 @@ impl Question {
             going,
         };
         let mut what_if = asking.all(&options)?;
-        if let Some(Changed { cluster: changed, by }) = changed {
+        if let Some(RightSizedCluster { cluster: changed, by }) = changed {
             let mut changed = with_objects(changed, &objects)?.0;
             changed.tells_extenders = cluster.tells_extenders;
             choose_nodes(&options, &mut changed)?;
@@ -295,7 +295,7 @@ fn with_objects(cluster: Cluster, objects: &[Object]) -> Result<(Cluster, Vec<St
 }
 
 /// Drops the nodes that were not asked about.
-fn choose_nodes(options: &Options, cluster: &mut Cluster) -> Result<(), QuestionError> {
+fn choose_nodes(options: &QuestionOptions, cluster: &mut Cluster) -> Result<(), QuestionError> {
     let unknown: Vec<&str> = options
         .exclude_nodes
         .iter()
@@ -311,7 +311,7 @@ fn choose_nodes(options: &Options, cluster: &mut Cluster) -> Result<(), Question
         None => None,
     };
     let left_out: BTreeSet<&str> = options.exclude_nodes.iter().map(String::as_str).collect();
-    let keep = |cluster: &Cluster, node: &Node| {
+    let keep = |cluster: &Cluster, node: &NodeInfo| {
         !left_out.contains(cluster.word(node.name))
             && selector.as_ref().is_none_or(|selector| selector.matches(&node.labels, &cluster.symbols))
     };
@@ -322,7 +322,7 @@ fn choose_nodes(options: &Options, cluster: &mut Cluster) -> Result<(), Question
 }
 
 /// What must stay free is something that nodes have.
-fn check_reserve(options: &Options, cluster: &Cluster) -> Result<(), QuestionError> {
+fn check_reserve(options: &QuestionOptions, cluster: &Cluster) -> Result<(), QuestionError> {
     let wrong =
         |why| Err(QuestionError::new("reserve", why, "give amounts of what nodes have, such as cpu=2"));
     for (name, amount) in &options.reserve {
@@ -353,7 +353,11 @@ pub fn version(text: &str) -> Option<Version> {
     }
 }
 
-fn profiles(options: &Options, plugins: &Registry, cluster: &mut Cluster) -> Result<Profiles, QuestionError> {
+fn profiles(
+    options: &QuestionOptions,
+    plugins: &Registry,
+    cluster: &mut Cluster,
+) -> Result<Profiles, QuestionError> {
     let version = options.scheduler_version;
     match &options.scheduler_config {
         Some(written) => config::profiles_of(plugins, written, version, cluster)
@@ -363,7 +367,7 @@ fn profiles(options: &Options, plugins: &Registry, cluster: &mut Cluster) -> Res
 }
 
 fn whole_shapes(
-    options: &Options,
+    options: &QuestionOptions,
     mut shapes: Vec<Shape>,
     cluster: &Cluster,
 ) -> Result<Vec<Shape>, QuestionError> {

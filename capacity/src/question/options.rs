@@ -12,7 +12,7 @@ use crate::scenario::NodeType;
 /// What is asked besides the pods. The names are those of the command line.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct Options {
+pub struct QuestionOptions {
     /// Ask for this namespace, whatever the pods say.
     pub namespace: Option<String>,
     /// Ask for the largest pod the namespace's limit ranges allow.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::admission::admit;
 use crate::answer::{Shape, amount_text};
-use crate::cluster::{Cluster, Pod};
+use crate::cluster::{Cluster, PodInfo};
 use crate::object::StringMap;
 
 /// What one pod needs.
@@ -73,7 +73,7 @@ pub(super) fn required(
     shapes.iter().filter_map(&mut one).collect()
 }
 
-fn claims(cluster: &Cluster, pod: &Pod) -> Option<RequiredClaims> {
+fn claims(cluster: &Cluster, pod: &PodInfo) -> Option<RequiredClaims> {
     let count = pod.claims.len() + pod.own_claims.len();
     let known = pod.claims.iter().filter_map(|key| cluster.storage.claims.get(key)).chain(&pod.own_claims);
     let bytes = known.fold(0_i64, |sum, claim| sum.saturating_add(claim.bytes));

@@ -5,21 +5,21 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Options, QuestionError, Recommendations, ZONE};
+use super::{QuestionError, QuestionOptions, Recommendations, ZONE};
 use crate::admission::admit;
 use crate::answer::{Ask, AskError, Prepared, Reserve, Shape, ask};
-use crate::cluster::{Cluster, NodeIndex, Pod};
+use crate::cluster::{Cluster, NodeIndex, PodInfo};
 use crate::profile::Profiles;
 use crate::scenario::{
     self, Addition, Compaction, DaemonAnswer, Defragmentation, Displaced, Mix, NodeType, Preemption, Room,
     Trials,
 };
-use crate::state::State;
+use crate::state::ClusterState;
 
 /// Answers by the name of the option.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Answers {
+pub struct ScenarioAnswers {
     /// How ties may fall.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trials: Option<Trials>,
@@ -77,7 +77,7 @@ pub(super) fn missing(need: Option<u64>, held: u64, shapes: &[Shape]) -> u64 {
 pub(super) struct Asking<'a, 'b> {
     pub(super) cluster: &'a mut Cluster,
     pub(super) profiles: &'a Profiles,
-    pub(super) state: State,
+    pub(super) state: ClusterState,
     pub(super) ask: &'a Ask,
     /// How many the nodes hold now, whatever else binds.
     pub(super) held: u64,
@@ -86,8 +86,8 @@ pub(super) struct Asking<'a, 'b> {
 
 impl Asking<'_, '_> {
     /// Answers every option that was given.
-    pub(super) fn all(&mut self, options: &Options) -> Result<Answers, QuestionError> {
-        let mut answers = Answers::default();
+    pub(super) fn all(&mut self, options: &QuestionOptions) -> Result<ScenarioAnswers, QuestionError> {
+        let mut answers = ScenarioAnswers::default();
         if options.trials.is_some() || options.seed.is_some() {
             let how = (options.seed.unwrap_or(0), options.trials.unwrap_or(1));
             let Self { cluster, profiles, state, ask, going, .. } = self;
@@ -165,7 +165,7 @@ impl Asking<'_, '_> {
 
     /// How many of the first shape are let in at most: as many as are asked for, as bounds of its namespace allow, and as
     /// leave free what must stay free.
-    fn most(&mut self, pod: &Pod) -> Result<Option<u64>, QuestionError> {
+    fn most(&mut self, pod: &PodInfo) -> Result<Option<u64>, QuestionError> {
         let Room { max, quotas, reserve } = self.room()?;
         let by_quota = quotas.iter().map(|bound| bound.count).min();
         let by_reserve = Reserve::new(self.cluster, &self.state, &reserve).room(pod);
@@ -204,7 +204,7 @@ impl Asking<'_, '_> {
     }
 
     /// The first shape as its namespace makes it.
-    fn shape(&mut self, tolerant: bool) -> Result<Arc<Pod>, QuestionError> {
+    fn shape(&mut self, tolerant: bool) -> Result<Arc<PodInfo>, QuestionError> {
         let mut pod = admit(self.cluster, self.ask.shapes[0].pod.clone()).pod;
         if tolerant {
             scenario::daemon_tolerations(&mut pod);
@@ -271,7 +271,7 @@ pub(super) fn recommended(
         first: asked.first.clone(),
         ..Ask::default()
     };
-    let mut state = State::new(cluster);
+    let mut state = ClusterState::new(cluster);
     let answer = ask(cluster, profiles, &mut state, &question, going)
         .map_err(|error| QuestionError::new("recommended", error.to_string(), "correct the pod"))?;
     Ok(Recommended { count: answer.count, requests: recommendations.applied(), message: answer.message })

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use evenkeel_model::quantity::Quantity;
 
 use super::ZONE;
-use crate::object::{Metadata, Node, NodeStatus, ResourceList};
+use crate::object::{Node, NodeStatus, ObjectMeta, ResourceList};
 use crate::scenario::NodeType;
 
 /// Columns of a type that are not resources.
@@ -65,7 +65,7 @@ fn node_type(head: &[&str], line: &str) -> Result<NodeType, String> {
             labels.insert(label.to_owned(), first(column));
         }
     }
-    let metadata = Metadata { name: row["name"].to_owned(), labels, ..Metadata::default() };
+    let metadata = ObjectMeta { name: row["name"].to_owned(), labels, ..ObjectMeta::default() };
     let status = NodeStatus { allocatable, ..NodeStatus::default() };
     Ok(NodeType { name: row["name"].to_owned(), node: Node { metadata, status, ..Node::default() }, price })
 }

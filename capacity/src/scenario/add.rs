@@ -7,7 +7,7 @@ use crate::cluster::{Builder, Cluster};
 use crate::engine::step::Placer;
 use crate::object::{Node, Object, Pod};
 use crate::profile::Profiles;
-use crate::state::State;
+use crate::state::ClusterState;
 
 /// Most nodes of one type that are tried.
 const MOST_NODES: u64 = 4096;
@@ -74,7 +74,7 @@ pub fn add_sets(
 ) -> Vec<Addition> {
     let mut sets = |kind: &NodeType, nodes: u64, most: Option<u64>| {
         let mut cluster = cluster_of(kind, nodes)?;
-        let mut state = State::new(&cluster);
+        let mut state = ClusterState::new(&cluster);
         let question = Ask { shapes: shapes.to_vec(), max: most, ..Ask::default() };
         ask(&mut cluster, profiles, &mut state, &question, going).ok().map(|answer| answer.count)
     };
@@ -154,7 +154,7 @@ fn per_node(
     let mut cluster = cluster_of(kind, 1)?;
     let pod = std::sync::Arc::new(cluster.shape(pod).ok()?);
     let profile = profiles.of(cluster.word(pod.scheduler));
-    let mut state = State::new(&cluster);
+    let mut state = ClusterState::new(&cluster);
     let mut placer = Placer::new(&cluster, profile, &mut state, pod);
     match placer.closed(&state) {
         Some(closed) => Some(closed.count),

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{Cluster, NodeIndex, Pod};
+use crate::cluster::{Cluster, NodeIndex, PodInfo};
 use crate::engine::step::Placer;
 use crate::profile::{FitStrategy, Profiles, Score};
-use crate::state::State;
+use crate::state::ClusterState;
 
 /// A pod that goes to another node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +25,7 @@ pub struct Move {
 
 /// One move as numbers.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Step {
+pub(super) struct PodMove {
     /// The pod, by its place in the snapshot.
     pub who: usize,
     pub from: NodeIndex,
@@ -37,7 +37,7 @@ pub(super) struct Board<'a> {
     pub cluster: &'a Cluster,
     /// Profiles that fill nodes up instead of sparing them; the filters are the same.
     packing: Profiles,
-    pub state: State,
+    pub state: ClusterState,
     /// The pod of each placement; pods that are not the snapshot's come last and stay.
     who: Vec<usize>,
     /// The placement of each pod.
@@ -46,7 +46,7 @@ pub(super) struct Board<'a> {
 }
 
 impl<'a> Board<'a> {
-    pub(super) fn new(cluster: &'a Cluster, profiles: &Profiles, state: &State) -> Self {
+    pub(super) fn new(cluster: &'a Cluster, profiles: &Profiles, state: &ClusterState) -> Self {
         let mut on_node = vec![Vec::new(); cluster.nodes.len()];
         let known = cluster.placed.len().min(state.placements.len());
         for (who, (_, node)) in state.placements[..known].iter().enumerate() {
@@ -66,7 +66,7 @@ impl<'a> Board<'a> {
         }
     }
 
-    pub(super) fn pod(&self, who: usize) -> &Arc<Pod> {
+    pub(super) fn pod(&self, who: usize) -> &Arc<PodInfo> {
         self.state.pod(self.state.placements[self.place_of[who]].0)
     }
 
@@ -82,8 +82,8 @@ impl<'a> Board<'a> {
     pub(super) fn relocate(
         &mut self,
         who: usize,
-        choose: impl Fn(&State, &Pod, &[NodeIndex]) -> Option<NodeIndex>,
-    ) -> Option<Step> {
+        choose: impl Fn(&ClusterState, &PodInfo, &[NodeIndex]) -> Option<NodeIndex>,
+    ) -> Option<PodMove> {
         let (id, from) = self.lift(who);
         let pod = Arc::clone(self.state.pod(id));
         let profile = self.packing.of(self.cluster.word(pod.scheduler));
@@ -96,11 +96,11 @@ impl<'a> Board<'a> {
         let offered: Vec<NodeIndex> = offered.into_iter().map(|(_, node)| node).collect();
         let to = choose(&self.state, &pod, &offered);
         self.put(who, id, to.unwrap_or(from));
-        to.map(|to| Step { who, from, to })
+        to.map(|to| PodMove { who, from, to })
     }
 
     /// Takes moves back, the last one first.
-    pub(super) fn undo(&mut self, steps: &[Step]) {
+    pub(super) fn undo(&mut self, steps: &[PodMove]) {
         for step in steps.iter().rev() {
             let (id, _) = self.lift(step.who);
             self.put(step.who, id, step.from);
@@ -127,9 +127,9 @@ impl<'a> Board<'a> {
     }
 
     /// Moves as people read them.
-    pub(super) fn tell(&self, steps: &[Step]) -> Vec<Move> {
+    pub(super) fn tell(&self, steps: &[PodMove]) -> Vec<Move> {
         let node = |node: NodeIndex| self.cluster.word(self.cluster.nodes[node].name).to_owned();
-        let one = |step: &Step| {
+        let one = |step: &PodMove| {
             let placed = &self.cluster.placed[step.who];
             let namespace = self.cluster.word(placed.pod.namespace);
             Move {

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::board::{Board, Move, Step};
+use super::board::{Board, Move, PodMove};
 use crate::answer::Reserve;
 use crate::cluster::{Cluster, NodeIndex};
 use crate::object::ResourceList;
 use crate::profile::Profiles;
-use crate::state::State;
+use crate::state::ClusterState;
 
 /// Looks over all nodes that can still be emptied; later ones rarely find anything.
 const PASSES: usize = 3;
@@ -35,7 +35,7 @@ pub struct Compaction {
 pub fn compact(
     cluster: &Cluster,
     profiles: &Profiles,
-    state: &State,
+    state: &ClusterState,
     reserve: &ResourceList,
     going: &mut dyn FnMut(u64) -> bool,
 ) -> Compaction {
@@ -75,8 +75,12 @@ pub fn compact(
 }
 
 /// The same end with one move for each pod, where each of these is allowed too when it is its turn.
-fn direct(board: &mut Board<'_>, steps: &[Step], going: &mut dyn FnMut(u64) -> bool) -> Option<Vec<Step>> {
-    let mut whole: Vec<Step> = Vec::new();
+fn direct(
+    board: &mut Board<'_>,
+    steps: &[PodMove],
+    going: &mut dyn FnMut(u64) -> bool,
+) -> Option<Vec<PodMove>> {
+    let mut whole: Vec<PodMove> = Vec::new();
     let mut first: HashMap<usize, usize> = HashMap::new();
     for step in steps {
         match first.get(&step.who) {
@@ -91,7 +95,7 @@ fn direct(board: &mut Board<'_>, steps: &[Step], going: &mut dyn FnMut(u64) -> b
         return None;
     }
     board.undo(steps);
-    let allowed = |(done, step): (usize, &Step)| {
+    let allowed = |(done, step): (usize, &PodMove)| {
         let only = |offered: &[NodeIndex]| offered.contains(&step.to).then_some(step.to);
         going(done as u64) && board.relocate(step.who, |_, _, offered| only(offered)).is_some()
     };
@@ -115,7 +119,7 @@ fn load(board: &Board<'_>, node: NodeIndex) -> i64 {
 }
 
 /// Moves every pod off a node that can be elsewhere; nothing is moved when one cannot.
-fn empty(board: &mut Board<'_>, node: NodeIndex) -> Option<Vec<Step>> {
+fn empty(board: &mut Board<'_>, node: NodeIndex) -> Option<Vec<PodMove>> {
     let mut leaving: Vec<usize> =
         board.on_node[node].iter().copied().filter(|who| !board.pod(*who).daemon).collect();
     if !leaving.iter().all(|who| board.is_movable(*who)) {

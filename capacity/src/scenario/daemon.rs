@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::answer::Reserve;
-use crate::cluster::{Cluster, Pod};
+use crate::cluster::{Cluster, PodInfo};
 use crate::engine::step::Placer;
 use crate::object::ResourceList;
 use crate::profile::Profiles;
-use crate::state::State;
+use crate::state::ClusterState;
 
 /// Taints the daemon set controller lets its pods bear.
 const BORNE: [&str; 6] = [
@@ -58,8 +58,8 @@ pub fn tolerations(pod: &mut crate::object::Pod) {
 pub fn daemon(
     cluster: &Cluster,
     profiles: &Profiles,
-    state: &State,
-    (pod, name): (Arc<Pod>, &str),
+    state: &ClusterState,
+    (pod, name): (Arc<PodInfo>, &str),
     (let_in, reserve): (Option<(u64, String)>, &ResourceList),
 ) -> DaemonAnswer {
     let mut state = state.clone();

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::board::{Board, Move, Step};
-use crate::cluster::{Cluster, NodeIndex, Pod};
+use super::board::{Board, Move, PodMove};
+use crate::cluster::{Cluster, NodeIndex, PodInfo};
 use crate::engine::closed::room;
 use crate::engine::step::Placer;
 use crate::plugin::Cycle;
 use crate::profile::{Profile, Profiles};
-use crate::state::{PodId, State};
+use crate::state::{ClusterState, PodId};
 
 /// Most pods that leave one node for one more of the shape.
 const TOGETHER: usize = 4;
@@ -37,8 +37,8 @@ pub struct Defragmentation {
 pub fn defrag(
     cluster: &Cluster,
     profiles: &Profiles,
-    state: &State,
-    pod: &Arc<Pod>,
+    state: &ClusterState,
+    pod: &Arc<PodInfo>,
     budget: usize,
     going: &mut dyn FnMut(u64) -> bool,
 ) -> Defragmentation {
@@ -46,7 +46,7 @@ pub fn defrag(
     let mut board = Board::new(cluster, profiles, state);
     let shape = Shape { profile, id: board.state.learn(Arc::clone(pod)) };
     let before = count(cluster, profile, state, pod);
-    let mut steps: Vec<Step> = Vec::new();
+    let mut steps: Vec<PodMove> = Vec::new();
     while steps.len() < budget && going(steps.len() as u64) {
         let Some(more) = next(&mut board, &shape, budget - steps.len()) else { break };
         steps.extend(more);
@@ -69,13 +69,13 @@ impl Shape<'_> {
         Cycle::new(board.cluster, self.profile, &board.state, self.id)
     }
 
-    fn room(&self, cluster: &Cluster, state: &State, cycle: &Cycle, node: NodeIndex) -> i64 {
+    fn room(&self, cluster: &Cluster, state: &ClusterState, cycle: &Cycle, node: NodeIndex) -> i64 {
         let room = room(cluster, self.profile, state, cycle, node, false);
         i64::try_from(room).unwrap_or(i64::MAX)
     }
 }
 
-fn count(cluster: &Cluster, profile: &Profile, state: &State, pod: &Arc<Pod>) -> u64 {
+fn count(cluster: &Cluster, profile: &Profile, state: &ClusterState, pod: &Arc<PodInfo>) -> u64 {
     let mut state = state.clone();
     let mut placer = Placer::new(cluster, profile, &mut state, Arc::clone(pod));
     match placer.closed(&state) {
@@ -85,7 +85,7 @@ fn count(cluster: &Cluster, profile: &Profile, state: &State, pod: &Arc<Pod>) ->
 }
 
 /// The next moves that bring a gain: those of the node where the fewest and smallest pods stand in the way.
-fn next(board: &mut Board<'_>, shape: &Shape<'_>, budget: usize) -> Option<Vec<Step>> {
+fn next(board: &mut Board<'_>, shape: &Shape<'_>, budget: usize) -> Option<Vec<PodMove>> {
     let cycle = shape.cycle(board);
     let possible = |node: &NodeIndex| !board.state.excluded[*node] && cycle.fixed.out[*node].is_none();
     let mut sources: Vec<(usize, i64, NodeIndex, Vec<usize>)> = (0..board.cluster.nodes.len())
@@ -167,12 +167,12 @@ fn make_room(
     cycle: &Cycle,
     node: NodeIndex,
     leaving: &[usize],
-) -> Option<Vec<Step>> {
+) -> Option<Vec<PodMove>> {
     let cluster = board.cluster;
     let before = shape.room(cluster, &board.state, cycle, node);
-    let (mut steps, mut lost): (Vec<Step>, i64) = (Vec::new(), 0);
+    let (mut steps, mut lost): (Vec<PodMove>, i64) = (Vec::new(), 0);
     for who in leaving {
-        let cost = |state: &State, pod: &Pod, to: NodeIndex| {
+        let cost = |state: &ClusterState, pod: &PodInfo, to: NodeIndex| {
             let mut scratch = Loaded { state, pod, to };
             shape.room(cluster, state, cycle, to) - scratch.room(shape, cluster, cycle)
         };
@@ -202,8 +202,8 @@ fn make_room(
 
 /// A node as it would be with one pod more.
 struct Loaded<'a> {
-    state: &'a State,
-    pod: &'a Pod,
+    state: &'a ClusterState,
+    pod: &'a PodInfo,
     to: NodeIndex,
 }
 

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::answer::{Reserve, fit_error};
-use crate::cluster::{Cluster, NodeIndex, Pod, Symbol};
+use crate::cluster::{Cluster, NodeIndex, PodInfo, Symbol};
 use crate::engine::step::Placer;
 use crate::object::ResourceList;
 use crate::profile::Profiles;
-use crate::state::State;
+use crate::state::ClusterState;
 
 /// What became of the pods of nodes that go.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -50,7 +50,7 @@ const BETWEEN_LOOKS: usize = 64;
 pub fn displace(
     cluster: &Cluster,
     profiles: &Profiles,
-    state: &State,
+    state: &ClusterState,
     nodes: &[NodeIndex],
     reserve: &ResourceList,
     going: &mut dyn FnMut(u64) -> bool,
@@ -60,7 +60,7 @@ pub fn displace(
     let leaving: Vec<usize> = (0..known.min(state.placements.len()))
         .filter(|at| nodes.contains(&(state.placements[*at].1 as usize)))
         .collect();
-    let mut moving: Vec<(Arc<Pod>, Symbol)> = Vec::new();
+    let mut moving: Vec<(Arc<PodInfo>, Symbol)> = Vec::new();
     let mut daemons = 0;
     for at in leaving.into_iter().rev() {
         let name = cluster.placed[at].name;
@@ -73,7 +73,7 @@ pub fn displace(
     moving
         .sort_by_key(|(pod, name)| (Reverse(pod.priority), cluster.word(pod.namespace), cluster.word(*name)));
     let budgets = broken_budgets(cluster, moving.iter().map(|(pod, _)| &**pod));
-    let mut placers: HashMap<*const Pod, Placer<'_>> = HashMap::new();
+    let mut placers: HashMap<*const PodInfo, Placer<'_>> = HashMap::new();
     let (mut placed, mut failed) = (0, Vec::new());
     for (at, (pod, name)) in moving.iter().enumerate() {
         if at % BETWEEN_LOOKS == BETWEEN_LOOKS - 1 && !going(placed as u64) {
@@ -106,10 +106,10 @@ pub fn displace(
 }
 
 /// Budgets that allow fewer disruptions than these pods would be.
-fn broken_budgets<'a>(cluster: &Cluster, pods: impl Iterator<Item = &'a Pod> + Clone) -> Vec<String> {
+fn broken_budgets<'a>(cluster: &Cluster, pods: impl Iterator<Item = &'a PodInfo> + Clone) -> Vec<String> {
     let broken = cluster.budgets.iter().filter_map(|(budget, selector)| {
         let meta = &budget.metadata;
-        let counts = |pod: &&Pod| {
+        let counts = |pod: &&PodInfo| {
             cluster.word(pod.namespace) == meta.namespace_or_default()
                 && selector.matches(&pod.labels, &cluster.symbols)
         };

@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::admission::{Charge, QuotaBound, quota};
 use crate::answer::Reserve;
-use crate::cluster::{Cluster, NodeIndex, Pod};
+use crate::cluster::{Cluster, NodeIndex, PodInfo};
 use crate::engine::step::Placer;
 use crate::extender::preempt::{self as extender, Identity, Proposal, Scene};
 use crate::object::ResourceList;
 use crate::plugin::{Code, PostFilterPlugin};
 use crate::profile::Profiles;
-use crate::state::{PodId, State};
+use crate::state::{ClusterState, PodId};
 
 /// The answer with displacing.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ pub struct Victim {
 }
 
 /// Pods on one node that would go, and what the choice among nodes goes by.
-struct Candidate {
+struct PreemptionCandidate {
     node: NodeIndex,
     /// Placements, by index.
     victims: Vec<usize>,
@@ -55,7 +55,7 @@ struct Candidate {
 
 /// One placement with its name and start, kept beside the state.
 #[derive(Debug, Clone)]
-struct Named {
+struct NamedPlacement {
     who: Identity,
     started: String,
     charge: Arc<Charge>,
@@ -82,22 +82,22 @@ impl Room {
 pub fn preempt(
     cluster: &Cluster,
     profiles: &Profiles,
-    state: &State,
-    pod: &Arc<Pod>,
+    state: &ClusterState,
+    pod: &Arc<PodInfo>,
     mut room: Room,
     going: &mut dyn FnMut(u64) -> bool,
 ) -> Preemption {
     let mut reserve = Reserve::new(cluster, state, &room.reserve);
     let profile = profiles.of(cluster.word(pod.scheduler));
     let mut state = state.clone();
-    let mut names: Vec<Option<Named>> = cluster
+    let mut names: Vec<Option<NamedPlacement>> = cluster
         .placed
         .iter()
         .map(|placed| {
             let pod = format!("{}/{}", cluster.word(placed.pod.namespace), cluster.word(placed.name));
             let charge = Arc::clone(&placed.charge);
             let who = Identity { pod, uid: placed.uid };
-            Some(Named { who, started: cluster.word(placed.started).to_owned(), charge })
+            Some(NamedPlacement { who, started: cluster.word(placed.started).to_owned(), charge })
         })
         .collect();
     names.resize(state.placements.len(), None);
@@ -167,7 +167,7 @@ pub fn preempt(
 }
 
 /// Counts a pod's going against its disruption budgets; whether that is more than one of them allows.
-fn disrupt(cluster: &Cluster, pod: &Pod, left: &mut [i64]) -> bool {
+fn disrupt(cluster: &Cluster, pod: &PodInfo, left: &mut [i64]) -> bool {
     let mut broken = false;
     for (at, _) in cluster.budgets_of(pod) {
         left[at] -= 1;
@@ -177,7 +177,7 @@ fn disrupt(cluster: &Cluster, pod: &Pod, left: &mut [i64]) -> bool {
 }
 
 /// Placements of lower priority, by node.
-fn by_node(cluster: &Cluster, state: &State, priority: i32) -> Vec<Vec<(usize, PodId)>> {
+fn by_node(cluster: &Cluster, state: &ClusterState, priority: i32) -> Vec<Vec<(usize, PodId)>> {
     let mut nodes = vec![Vec::new(); cluster.nodes.len()];
     for (at, (id, node)) in state.placements.iter().enumerate() {
         if state.pod(*id).priority < priority {
@@ -193,14 +193,14 @@ pub struct Stuck<'a> {
     /// Nodes, and words.
     pub cluster: &'a Cluster,
     /// What is on the nodes.
-    pub state: &'a State,
+    pub state: &'a ClusterState,
     /// The pod.
-    pub pod: &'a Arc<Pod>,
+    pub pod: &'a Arc<PodInfo>,
     /// Nodes on which displacing pods could help.
     pub nodes: &'a [NodeIndex],
     profiles: &'a Profiles,
     placer: &'a Placer<'a>,
-    names: &'a [Option<Named>],
+    names: &'a [Option<NamedPlacement>],
     /// How many more pods each disruption budget lets go.
     left: &'a [i64],
 }
@@ -249,7 +249,12 @@ impl Stuck<'_> {
     }
 
     /// The fewest and least important pods whose going lets the pod onto a node.
-    fn candidate(&self, scratch: &mut State, node: NodeIndex, lower: &Lower) -> Option<Candidate> {
+    fn candidate(
+        &self,
+        scratch: &mut ClusterState,
+        node: NodeIndex,
+        lower: &Lower,
+    ) -> Option<PreemptionCandidate> {
         let Self { cluster, profiles, placer, state, names, pod, left, .. } = *self;
         if lower.is_empty() {
             return None;
@@ -276,7 +281,7 @@ impl Stuck<'_> {
     }
 
     /// What the choice among nodes goes by; nothing where nobody goes.
-    fn weighed(&self, proposal: Proposal) -> Option<Candidate> {
+    fn weighed(&self, proposal: Proposal) -> Option<PreemptionCandidate> {
         let Proposal { node, victims, broken } = proposal;
         let priority = |at: &usize| self.state.pod(self.state.placements[*at].0).priority;
         let highest = victims.iter().map(priority).max()?;
@@ -284,18 +289,19 @@ impl Stuck<'_> {
         let latest = victims.iter().filter(|at| priority(at) == highest).map(started).min();
         let latest = latest.unwrap_or("").to_owned();
         let sum = victims.iter().map(|at| i64::from(priority(at)) + (1 << 31)).sum();
-        Some(Candidate { node, broken, highest, sum, latest, victims })
+        Some(PreemptionCandidate { node, broken, highest, sum, latest, victims })
     }
 
     /// What extenders leave of the candidates.
-    fn judged(&self, candidates: Vec<Candidate>) -> Vec<Candidate> {
+    fn judged(&self, candidates: Vec<PreemptionCandidate>) -> Vec<PreemptionCandidate> {
         let extenders = &self.placer.profile().extenders;
         if extenders.is_empty() {
             return candidates;
         }
         let who = |at: usize| self.names.get(at)?.as_ref().map(|named| &named.who);
         let scene = Scene { cluster: self.cluster, state: self.state, pod: self.pod, who: &who };
-        let proposal = |c: Candidate| Proposal { node: c.node, victims: c.victims, broken: c.broken };
+        let proposal =
+            |c: PreemptionCandidate| Proposal { node: c.node, victims: c.victims, broken: c.broken };
         let proposals = candidates.into_iter().map(proposal).collect();
         let left = extender::preempt(extenders.iter().map(Arc::as_ref), scene, proposals);
         left.into_iter().filter_map(|proposal| self.weighed(proposal)).collect()
@@ -307,7 +313,7 @@ type Lower = [(usize, PodId)];
 /// Where amounts alone matter: everybody goes, then all come back who still fit beside the pod.
 fn by_amounts(
     placer: &Placer<'_>,
-    scratch: &mut State,
+    scratch: &mut ClusterState,
     node: NodeIndex,
     lower: &Lower,
 ) -> Option<Vec<(usize, PodId)>> {
@@ -329,8 +335,8 @@ fn by_amounts(
 fn by_rules(
     cluster: &Cluster,
     profiles: &Profiles,
-    state: &State,
-    pod: &Arc<Pod>,
+    state: &ClusterState,
+    pod: &Arc<PodInfo>,
     node: NodeIndex,
     lower: &Lower,
 ) -> Option<Vec<(usize, PodId)>> {
@@ -340,7 +346,7 @@ fn by_rules(
     for at in indices.into_iter().rev() {
         scratch.remove(at);
     }
-    let fits = |scratch: &mut State| fits(cluster, profiles, scratch, pod, node);
+    let fits = |scratch: &mut ClusterState| fits(cluster, profiles, scratch, pod, node);
     if !fits(&mut scratch) {
         return None;
     }
@@ -356,7 +362,13 @@ fn by_rules(
 }
 
 /// Whether a node takes the pod, every rule prepared anew.
-fn fits(cluster: &Cluster, profiles: &Profiles, state: &mut State, pod: &Arc<Pod>, node: NodeIndex) -> bool {
+fn fits(
+    cluster: &Cluster,
+    profiles: &Profiles,
+    state: &mut ClusterState,
+    pod: &Arc<PodInfo>,
+    node: NodeIndex,
+) -> bool {
     let profile = profiles.of(cluster.word(pod.scheduler));
     let mut placer = Placer::new(cluster, profile, state, Arc::clone(pod));
     placer.rejections_of_plugins(state)[node].is_none()

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::answer::{Ask, AskError, tally};
 use crate::cluster::Cluster;
 use crate::profile::Profiles;
-use crate::state::State;
+use crate::state::ClusterState;
 
 /// Counts over many ways in which ties may fall.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub struct Trials {
 pub fn trials(
     cluster: &mut Cluster,
     profiles: &Profiles,
-    state: &State,
+    state: &ClusterState,
     ask: &Ask,
     (seed, trials): (u64, u64),
     going: &mut dyn FnMut(u64) -> bool,

@@ -1,24 +1,24 @@
 //! Clusters and questions of tests, as people write them.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use evenkeel_capacity::answer::{Answer, Ask, Shape, ask};
+use evenkeel_capacity::answer::{Ask, CapacityAnswer, Shape, ask};
 use evenkeel_capacity::cluster::Cluster;
 use evenkeel_capacity::load::Loader;
 use evenkeel_capacity::profile::Profiles;
-use evenkeel_capacity::state::State;
+use evenkeel_capacity::state::ClusterState;
 use serde_json::{Value, json};
 
 /// Loads a snapshot.
-pub(crate) fn load(snapshot: &Value) -> (Cluster, State) {
+pub(crate) fn load(snapshot: &Value) -> (Cluster, ClusterState) {
     let mut loader = Loader::new();
     loader.document(snapshot).unwrap();
     let cluster = loader.finish().0;
-    let state = State::new(&cluster);
+    let state = ClusterState::new(&cluster);
     (cluster, state)
 }
 
 /// Asks for one shape, at most 50.
-pub(crate) fn answer(snapshot: &Value, pod: &Value) -> Answer {
+pub(crate) fn answer(snapshot: &Value, pod: &Value) -> CapacityAnswer {
     let (mut cluster, mut state) = load(snapshot);
     let shape = Shape { pod: serde_json::from_value(pod.clone()).unwrap(), wanted: 1 };
     let question = Ask { shapes: vec![shape], max: Some(50), ..Ask::default() };

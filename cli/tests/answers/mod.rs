@@ -3,7 +3,7 @@
 use std::pin::Pin;
 
 use evenkeel_capacity::load::{Loader, Manifest};
-use evenkeel_capacity::question::{Options, Question, Snapshot};
+use evenkeel_capacity::question::{CapacityQuestion, QuestionOptions, Snapshot};
 use evenkeel_proto::tonic::transport::Server;
 use evenkeel_proto::tonic::{Request, Response, Status};
 use evenkeel_proto::v1::agent_service_server::{AgentService, AgentServiceServer};
@@ -801,8 +801,8 @@ impl CapacityService for Capacity {
         }
         let (cluster, report) = loader.finish();
         // Unknown names are refused.
-        let options: Options = serde_json::from_str(&options_json).unwrap();
-        let mut question = Question { options, ..Question::default() };
+        let options: QuestionOptions = serde_json::from_str(&options_json).unwrap();
+        let mut question = CapacityQuestion { options, ..CapacityQuestion::default() };
         question.asks(asked_about(&pods)?);
         question.places_first(asked_about(&place)?);
         let answered = question.answer(Snapshot { cluster, report }, None, &mut |_| true);

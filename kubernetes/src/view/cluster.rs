@@ -4,8 +4,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError};
 
-use evenkeel_capacity::cluster::{Alike, Cluster, Keeper, Now, One};
-use evenkeel_capacity::load::{Loader, Report};
+use evenkeel_capacity::cluster::{Alike, Cluster, ClusterCache, Now, PodIdentity};
+use evenkeel_capacity::load::{LoadReport, Loader};
 use evenkeel_capacity::object::{Object, Pod};
 
 use super::{Inner, Of, View, pods};
@@ -14,7 +14,7 @@ use crate::kinds::JOB;
 /// A cluster that was made, and of which state of the view.
 #[derive(Debug)]
 pub(super) struct Built {
-    keeper: Keeper,
+    keeper: ClusterCache,
     /// As [`Inner::others`] was.
     others: u64,
     /// Objects beside pods that could not be used, and why.
@@ -28,7 +28,7 @@ pub struct Live {
     /// The cluster.
     pub cluster: Cluster,
     /// What it has.
-    pub report: Report,
+    pub report: LoadReport,
     /// Objects that could not be used, and why.
     pub left_out: Vec<String>,
 }
@@ -67,7 +67,7 @@ impl Built {
         let (counts, oddities) = self.keeper.report();
         let mut left_out = self.left_out.clone();
         left_out.extend(self.keeper.unusable());
-        let report = Report { counts, oddities, ..Report::default() };
+        let report = LoadReport { counts, oddities, ..LoadReport::default() };
         Live { cluster: self.keeper.cluster(), report, left_out }
     }
 }
@@ -89,7 +89,7 @@ impl Ready {
         }
     }
 
-    fn now<'a>(&mut self, keeper: &mut Keeper, name: &'a str, one: &'a pods::One) -> Now<'a> {
+    fn now<'a>(&mut self, keeper: &mut ClusterCache, name: &'a str, one: &'a pods::One) -> Now<'a> {
         if one.has_ended {
             return Now::Ended;
         }
@@ -99,7 +99,7 @@ impl Ready {
         });
         match alike {
             Ok(alike) => {
-                let one = One { name, uid: &one.uid, node: &one.node, started: &one.started };
+                let one = PodIdentity { name, uid: &one.uid, node: &one.node, started: &one.started };
                 Now::Runs(alike.clone(), one)
             }
             Err(why) => Now::Unusable(why.clone()),

@@ -2,7 +2,7 @@
 
 use evenkeel_capacity::cluster::Cluster;
 use evenkeel_capacity::question::Snapshot;
-use evenkeel_capacity::state::State;
+use evenkeel_capacity::state::ClusterState;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -88,7 +88,7 @@ fn words(cluster: &Cluster) -> Vec<String> {
     });
     let nodes = cluster.nodes.iter().map(|node| format!("{}: {:?}", word(node.name), node.allocatable));
     // What is kept of sums, and what would be counted.
-    let state = State::new(cluster);
+    let state = ClusterState::new(cluster);
     let sums = (0..cluster.nodes.len()).map(|at| {
         let of = |all: &[Vec<i64>]| {
             all.iter().map(|amounts| amounts[at]).filter(|amount| *amount != 0).sum::<i64>()

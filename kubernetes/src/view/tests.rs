@@ -2,7 +2,7 @@
 
 use evenkeel_capacity::load::Loader;
 use evenkeel_capacity::load::Manifest;
-use evenkeel_capacity::question::{Question, Snapshot};
+use evenkeel_capacity::question::{CapacityQuestion, Snapshot};
 use serde_json::{Value, json};
 
 use super::{Failed, Placement, View};
@@ -51,7 +51,7 @@ pub(super) fn answer(snapshot: Snapshot) -> Value {
         "spec": { "containers": [{ "name": "c", "resources": { "requests": { "cpu": "300m", "memory": "64Mi" } } }] },
     });
     manifest.take(&asked).unwrap();
-    let mut question = Question::default();
+    let mut question = CapacityQuestion::default();
     question.asks(manifest);
     let (whole, _) = question.answer(snapshot, None, &mut |_| true).unwrap();
     serde_json::to_value(&whole).unwrap()

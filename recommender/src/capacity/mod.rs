@@ -9,10 +9,10 @@ pub(crate) mod read;
 pub(crate) mod reported;
 pub(crate) mod watch;
 
-use evenkeel_capacity::answer::Stop;
+use evenkeel_capacity::answer::StopReason;
 use evenkeel_capacity::load::Loader;
 use evenkeel_capacity::object::Pod;
-use evenkeel_capacity::question::{Changed, QuestionError, Recommendations, Snapshot, Whole};
+use evenkeel_capacity::question::{QuestionError, Recommendations, RightSizedCluster, Snapshot, Whole};
 
 use evenkeel_model::resource_type::ResourceTypes;
 
@@ -60,7 +60,7 @@ pub(crate) fn estimate(context: &Context, asked: Asked, wanted: &Wanted) -> Resu
         None => {
             let source = Source::of(context, &cluster)?;
             let changed = match &wishes {
-                Some(by) => Some(Changed { cluster: source.load(context, Some(by))?.cluster, by }),
+                Some(by) => Some(RightSizedCluster { cluster: source.load(context, Some(by))?.cluster, by }),
                 None => None,
             };
             notes = source.notes();
@@ -68,7 +68,7 @@ pub(crate) fn estimate(context: &Context, asked: Asked, wanted: &Wanted) -> Resu
         }
     };
     let (mut whole, _) = question.answer(snapshot, changed, &mut |_| wanted.is_wanted())?;
-    if whole.answer.stop == Stop::Cancelled || !wanted.is_wanted() {
+    if whole.answer.stop == StopReason::Cancelled || !wanted.is_wanted() {
         return Err(EstimateError::GivenUp);
     }
     whole.answer.notes.extend(notes);

@@ -6,9 +6,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-use evenkeel_capacity::load::{Loader, Manifest, Members, Stream, StreamError};
+use evenkeel_capacity::load::{JsonStream, Loader, Manifest, Members, StreamError};
 use evenkeel_capacity::object::Pod;
-use evenkeel_capacity::question::{Options, Question, Snapshot};
+use evenkeel_capacity::question::{CapacityQuestion, QuestionOptions, Snapshot};
 use evenkeel_model::resource_type::ResourceTypes;
 use evenkeel_model::yaml::{self, Bounds};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
@@ -33,7 +33,7 @@ pub(crate) type Types<'a> = Option<&'a ResourceTypes>;
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     /// The question.
-    pub(crate) question: Question,
+    pub(crate) question: CapacityQuestion,
     /// The posted cluster; what agents reported without.
     pub(crate) snapshot: Option<Snapshot>,
     /// Which cluster's agents are meant.
@@ -64,7 +64,7 @@ impl<R: Read> Read for Interrupted<'_, R> {
 /// # Errors
 /// What is wrong, with its place.
 pub(crate) fn question(reader: impl Read, types: Types<'_>) -> Result<Asked, String> {
-    let mut text = Stream::new(reader).map_err(said)?;
+    let mut text = JsonStream::new(reader).map_err(said)?;
     if text.begins_with(b"{").map_err(said)? {
         return json_question(&mut text, types).map_err(said);
     }
@@ -73,7 +73,7 @@ pub(crate) fn question(reader: impl Read, types: Types<'_>) -> Result<Asked, Str
 }
 
 /// The snapshot is read as it arrives, the rest when all of it is there.
-fn json_question(text: &mut Stream<impl Read>, types: Types<'_>) -> Result<Asked, StreamError> {
+fn json_question(text: &mut JsonStream<impl Read>, types: Types<'_>) -> Result<Asked, StreamError> {
     let fill = |pod: &mut Pod| types.into_iter().for_each(|types| pod.fill(types));
     let (mut members, mut snapshot) = (Members::begin(text)?, None);
     while let Some(key) = members.next(text)? {
@@ -110,7 +110,7 @@ pub(crate) fn snapshot(reader: impl Read, types: Types<'_>) -> Result<Snapshot, 
 }
 
 fn read_into(loader: &mut Loader<'_>, reader: impl Read) -> Result<(), String> {
-    let mut text = Stream::new(reader).map_err(said)?;
+    let mut text = JsonStream::new(reader).map_err(said)?;
     if text.begins_with(b"{").map_err(said)? {
         return loader.text(&mut text).map_err(said);
     }
@@ -170,8 +170,8 @@ pub(crate) fn pods(text: &str) -> Result<Manifest, String> {
 ///
 /// # Errors
 /// With the name of the option.
-pub(crate) fn options(written: Map<String, Value>) -> Result<Options, String> {
-    let options: Options =
+pub(crate) fn options(written: Map<String, Value>) -> Result<QuestionOptions, String> {
+    let options: QuestionOptions =
         serde_json::from_value(Value::Object(written)).map_err(|error| error.to_string())?;
     match options.steps {
         evenkeel_capacity::answer::Steps::First(steps) if steps > MAX_STEPS => {

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use evenkeel_capacity::object::{LimitRange, LimitRangeItem, Metadata, ResourceList, ResourceQuota};
+use evenkeel_capacity::object::{LimitRange, LimitRangeItem, ObjectMeta, ResourceList, ResourceQuota};
 use evenkeel_kubernetes::Bounds;
 use evenkeel_model::quantity::Quantity;
 use evenkeel_rightsizing::Resource;
@@ -278,7 +278,7 @@ impl Given {
     }
 
     fn holds(&self, key: &BoundKey) -> bool {
-        let is_it = |meta: &Metadata| meta.name == key.name && meta.namespace_or_default() == key.namespace;
+        let is_it = |meta: &ObjectMeta| meta.name == key.name && meta.namespace_or_default() == key.namespace;
         match key.kind.as_str() {
             "LimitRange" => self.ranges.iter().any(|range| is_it(&range.metadata)),
             _ => self.quotas.iter().any(|quota| is_it(&quota.metadata)),
@@ -287,7 +287,8 @@ impl Given {
 }
 
 fn said(ranges: &[LimitRange], quotas: &[ResourceQuota]) -> Said {
-    let named = |kind: &str, meta: &Metadata| format!("{kind} {}/{}", meta.namespace_or_default(), meta.name);
+    let named =
+        |kind: &str, meta: &ObjectMeta| format!("{kind} {}/{}", meta.namespace_or_default(), meta.name);
     let ranges = ranges.iter().map(|r| (named("LimitRange", &r.metadata), format!("{:?}", r.spec)));
     let quotas = quotas.iter().map(|q| (named("ResourceQuota", &q.metadata), format!("{:?}", q.spec)));
     Said::of(ranges.chain(quotas))
@@ -355,7 +356,7 @@ impl Held {
 }
 
 /// Namespace and name of an object.
-fn name(meta: &Metadata) -> (&str, &str) {
+fn name(meta: &ObjectMeta) -> (&str, &str) {
     (meta.namespace_or_default(), &meta.name)
 }
 

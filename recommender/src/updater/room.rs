@@ -4,8 +4,8 @@ use evenkeel_capacity::answer::Shape;
 use evenkeel_capacity::cluster::Cluster;
 use evenkeel_capacity::cluster::resources::{CPU, MEMORY};
 use evenkeel_capacity::object;
-use evenkeel_capacity::question::{Options, Question, Snapshot};
-use evenkeel_capacity::state::State;
+use evenkeel_capacity::question::{CapacityQuestion, QuestionOptions, Snapshot};
+use evenkeel_capacity::state::ClusterState;
 use evenkeel_kubernetes::{Live, View};
 use evenkeel_model::quantity::Quantity;
 use evenkeel_rightsizing::Resource;
@@ -14,7 +14,7 @@ use evenkeel_updater::{Pod, Room, Size, Sizes, Two, Workload};
 /// The simulator over what is followed. Nodes and what is on them are counted once a pass, and each step that is planned is counted, too.
 pub(super) struct Simulator<'a> {
     view: &'a View,
-    counted: Option<(Cluster, State)>,
+    counted: Option<(Cluster, ClusterState)>,
     /// What steps of this pass add to quotas, by namespace: requests and limits of each resource.
     added: Vec<(String, Two<Two<i128>>)>,
 }
@@ -24,11 +24,11 @@ impl<'a> Simulator<'a> {
         Self { view, counted: None, added: Vec::new() }
     }
 
-    fn counted(&mut self) -> &mut (Cluster, State) {
+    fn counted(&mut self) -> &mut (Cluster, ClusterState) {
         let view = self.view;
         self.counted.get_or_insert_with(|| {
             let Live { cluster, .. } = view.live();
-            let state = State::new(&cluster);
+            let state = ClusterState::new(&cluster);
             (cluster, state)
         })
     }
@@ -94,9 +94,12 @@ impl Room for Simulator<'_> {
             }
         };
         let Live { cluster, report, .. } = self.view.changed(&gone);
-        let options = Options { max: Some(1), ..Options::default() };
-        let question =
-            Question { options, shapes: vec![Shape { pod: asked, wanted: 1 }], ..Question::default() };
+        let options = QuestionOptions { max: Some(1), ..QuestionOptions::default() };
+        let question = CapacityQuestion {
+            options,
+            shapes: vec![Shape { pod: asked, wanted: 1 }],
+            ..CapacityQuestion::default()
+        };
         let answered = question.answer(Snapshot { cluster, report }, None, &mut |_| true);
         match answered {
             Ok((whole, _)) if whole.answer.count > 0 => Ok(()),

@@ -18,7 +18,9 @@ use clap::Args;
 use evenkeel_capacity::answer::{Ask, Steps};
 use evenkeel_capacity::object::ResourceList;
 use evenkeel_capacity::profile::Version;
-use evenkeel_capacity::question::{Changed, Options, Question, QuestionError, Whole, version};
+use evenkeel_capacity::question::{
+    CapacityQuestion, QuestionError, QuestionOptions, RightSizedCluster, Whole, version,
+};
 use evenkeel_model::quantity::Quantity;
 use evenkeel_model::resource_type::ResourceTypes;
 
@@ -128,7 +130,10 @@ pub(crate) fn run(
     };
     let snapshot = read::snapshot(&source, None, types.as_ref())?;
     let changed = match &recommended {
-        Some(by) => Some(Changed { cluster: read::snapshot(&source, Some(by), types.as_ref())?.cluster, by }),
+        Some(by) => Some(RightSizedCluster {
+            cluster: read::snapshot(&source, Some(by), types.as_ref())?.cluster,
+            by,
+        }),
         None => None,
     };
     let mut progress = Progress::new();
@@ -145,9 +150,9 @@ fn told(args: &CapacityArgs, whole: &Whole, ask: &Ask, output: &Output) -> Resul
     Ok(if enough { YesOrNo::Yes } else { YesOrNo::No })
 }
 
-fn question(args: &CapacityArgs, types: Option<&ResourceTypes>) -> Result<Question, Failure> {
+fn question(args: &CapacityArgs, types: Option<&ResourceTypes>) -> Result<CapacityQuestion, Failure> {
     let what_if = &args.what_if;
-    let options = Options {
+    let options = QuestionOptions {
         namespace: args.namespace.clone(),
         largest: args.largest,
         nodes: args.nodes.clone(),
@@ -173,7 +178,7 @@ fn question(args: &CapacityArgs, types: Option<&ResourceTypes>) -> Result<Questi
         pods.shapes.iter_mut().for_each(|shape| types.into_iter().for_each(|types| shape.pod.fill(types)));
         Ok::<_, Failure>(pods)
     };
-    let mut question = Question { options, types: types.cloned(), ..Question::default() };
+    let mut question = CapacityQuestion { options, types: types.cloned(), ..CapacityQuestion::default() };
     if !args.files.is_empty() {
         question.asks(pods(&args.files)?);
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use evenkeel_capacity::load::{Loader, Manifest, Parsed, Piece, Pieces, Stream, StreamError};
+use evenkeel_capacity::load::{JsonStream, Loader, Manifest, Parsed, Piece, Pieces, StreamError};
 use evenkeel_capacity::object::Pod;
 use evenkeel_capacity::question::{Recommendations, Snapshot};
 use evenkeel_model::resource_type::ResourceTypes;
@@ -27,7 +27,7 @@ const PIECES_AHEAD: usize = 8;
 const YAML_BYTES: u64 = 64 << 20;
 
 /// What is read.
-type Text = Stream<Box<dyn Read + Send>>;
+type Text = JsonStream<Box<dyn Read + Send>>;
 
 /// Where a cluster is read from.
 pub(super) enum SnapshotSource<'a> {
@@ -127,7 +127,7 @@ fn open(path: &Path, name: &str) -> Result<Text, Failure> {
 }
 
 fn begin(reader: Box<dyn Read + Send>, name: &str) -> Result<Text, Failure> {
-    Stream::new(reader).map_err(|error| unreadable(name, &error))
+    JsonStream::new(reader).map_err(|error| unreadable(name, &error))
 }
 
 fn is_json(text: &mut Text, name: &str) -> Result<bool, Failure> {

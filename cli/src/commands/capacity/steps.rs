@@ -1,13 +1,13 @@
 //! Single placings for people: where each pod goes, and the scores it goes there by.
 
-use evenkeel_capacity::answer::{Answer, StepAnswer};
+use evenkeel_capacity::answer::{CapacityAnswer, StepAnswer};
 
 use super::text::SHOWN;
 use crate::output::Output;
 use crate::table::{Cell, Table};
 
 /// The placings that were asked for; nothing where none were.
-pub(super) fn render(text: &mut String, answer: &Answer, output: &Output) {
+pub(super) fn render(text: &mut String, answer: &CapacityAnswer, output: &Output) {
     if let Some(sequence) = &answer.sequence {
         let mut table = Table::new(&["PLACING", "NODE"]);
         for (at, node) in sequence.iter().enumerate() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use evenkeel_capacity::answer::{Answer, Ask, NodeAnswer, Stop};
+use evenkeel_capacity::answer::{Ask, CapacityAnswer, NodeAnswer, StopReason};
 use evenkeel_capacity::question::Whole;
 
 use super::{steps, what_if};
@@ -35,7 +35,7 @@ pub(super) fn render(whole: &Whole, ask: &Ask, output: &Output) -> String {
 }
 
 /// Every node with how many it takes and why not one more.
-fn by_node(answer: &Answer) -> Table {
+fn by_node(answer: &CapacityAnswer) -> Table {
     let mut rows: BTreeMap<&str, [String; 3]> = BTreeMap::new();
     for (node, count) in &answer.per_node {
         rows.insert(node, [count.to_string(), String::new(), String::new()]);
@@ -93,13 +93,15 @@ fn head(text: &mut String, whole: &Whole, ask: &Ask) -> std::fmt::Result {
     };
     writeln!(text, "\nThe cluster can schedule {} {what}.\n", answer.count)?;
     let reason = match answer.stop {
-        Stop::LimitReached => format!("LimitReached: Maximum number of pods simulated: {}", answer.count),
+        StopReason::LimitReached => {
+            format!("LimitReached: Maximum number of pods simulated: {}", answer.count)
+        }
         stop => format!("{stop:?}: {}", clean(&answer.message)),
     };
     writeln!(text, "Termination reason: {reason}")
 }
 
-fn bounds(text: &mut String, answer: &Answer) -> std::fmt::Result {
+fn bounds(text: &mut String, answer: &CapacityAnswer) -> std::fmt::Result {
     if !answer.bounds.is_empty() {
         writeln!(text, "\nBounds:")?;
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::{Result, Write as _};
 
-use evenkeel_capacity::question::Answers;
+use evenkeel_capacity::question::ScenarioAnswers;
 use evenkeel_capacity::scenario::{
     Addition, Compaction, DaemonAnswer, Defragmentation, Displaced, Mix, Move, Preemption,
 };
@@ -12,7 +12,7 @@ use crate::output::Output;
 use crate::table::{Cell, Table, clean};
 
 /// Every answer that was asked for. `of` names the pod that answers about one pod are about, where there are several.
-pub(super) fn render(text: &mut String, what_if: &Answers, of: &str, output: &Output) -> Result {
+pub(super) fn render(text: &mut String, what_if: &ScenarioAnswers, of: &str, output: &Output) -> Result {
     if let Some(t) = &what_if.trials {
         let (trials, min, max, median) = (t.trials, t.min, t.max, t.median);
         writeln!(

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
-use evenkeel_capacity::cluster::{Cluster, Pod};
+use evenkeel_capacity::cluster::{Cluster, PodInfo};
 use evenkeel_capacity::engine::step::Placer;
 use evenkeel_capacity::profile::Profile;
-use evenkeel_capacity::state::State;
+use evenkeel_capacity::state::ClusterState;
 use serde_json::{Value, json};
 
 use crate::figure::{Figure, Target};
@@ -34,7 +34,7 @@ const RUNS: (usize, usize) = (5, 15);
 pub(crate) fn step(run: &Run) -> Result<Vec<Figure>> {
     run.say(&format!("{NODES} nodes with {PODS} pods each are made up"));
     let mut cluster = cluster::grown(NODES, PODS)?;
-    let start = State::new(&cluster);
+    let start = ClusterState::new(&cluster);
     let plain = shape(&mut cluster, &json!({}))?;
     let spread = shape(
         &mut cluster,
@@ -79,7 +79,7 @@ pub(crate) fn growth(run: &Run) -> Result<Vec<Figure>> {
     for nodes in FEW_AND_MANY {
         run.say(&format!("{nodes} empty nodes are made up"));
         let mut cluster = cluster::grown(nodes, 0)?;
-        let start = State::new(&cluster);
+        let start = ClusterState::new(&cluster);
         let pod = shape(&mut cluster, &json!({}))?;
         let all = repeat(run, runs, || cost_ns(&cluster, &start, &pod))?;
         costs.push(median(&all)?);
@@ -96,7 +96,7 @@ pub(crate) fn growth(run: &Run) -> Result<Vec<Figure>> {
 }
 
 /// Of each placing once the nodes are ordered, so many to a node.
-fn cost_ns(cluster: &Cluster, start: &State, pod: &Arc<Pod>) -> Result<f64> {
+fn cost_ns(cluster: &Cluster, start: &ClusterState, pod: &Arc<PodInfo>) -> Result<f64> {
     let mut state = start.clone();
     let profile = Profile::default();
     let mut placer = Placer::new(cluster, &profile, &mut state, Arc::clone(pod));
@@ -119,7 +119,7 @@ fn median(all: &[f64]) -> Result<f64> {
     percentile(all, 500).context("no run")
 }
 
-fn shape(cluster: &mut Cluster, more: &Value) -> Result<Arc<Pod>> {
+fn shape(cluster: &mut Cluster, more: &Value) -> Result<Arc<PodInfo>> {
     let mut spec =
         json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}}}]});
     for (key, value) in more.as_object().into_iter().flatten() {
@@ -130,7 +130,7 @@ fn shape(cluster: &mut Cluster, more: &Value) -> Result<Arc<Pod>> {
     Ok(Arc::new(pod))
 }
 
-fn closed_ms(cluster: &Cluster, start: &State, pod: &Arc<Pod>) -> Result<f64> {
+fn closed_ms(cluster: &Cluster, start: &ClusterState, pod: &Arc<PodInfo>) -> Result<f64> {
     let mut state = start.clone();
     let profile = Profile::default();
     let begun = Instant::now();
@@ -141,7 +141,7 @@ fn closed_ms(cluster: &Cluster, start: &State, pod: &Arc<Pod>) -> Result<f64> {
     Ok(took.as_secs_f64() * 1e3)
 }
 
-fn rate(cluster: &Cluster, start: &State, pod: &Arc<Pod>) -> Result<f64> {
+fn rate(cluster: &Cluster, start: &ClusterState, pod: &Arc<PodInfo>) -> Result<f64> {
     let mut state = start.clone();
     let profile = Profile::default();
     let begun = Instant::now();

@@ -8,7 +8,7 @@ use evenkeel_capacity::cluster::Cluster;
 use evenkeel_capacity::load::Loader;
 use evenkeel_capacity::object::Pod;
 use evenkeel_capacity::profile::Profiles;
-use evenkeel_capacity::state::State;
+use evenkeel_capacity::state::ClusterState;
 use serde_json::{Value, json};
 
 use crate::figure::{Figure, Target};
@@ -27,7 +27,7 @@ pub(crate) fn run(run: &Run) -> Result<Vec<Figure>> {
     let mut seconds = Vec::new();
     for _ in 0..if run.full { 15 } else { 5 } {
         run.check()?;
-        let mut state = State::new(&cluster);
+        let mut state = ClusterState::new(&cluster);
         let begun = Instant::now();
         let placed =
             place(&mut cluster, &profiles, &mut state, &tasks).map_err(|error| anyhow!("{error}"))?;
