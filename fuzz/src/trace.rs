@@ -1,7 +1,7 @@
 //! Traces of usage.
 
 use evenkeel_rightsizing::Resource;
-use evenkeel_rightsizing::backtest::trace::{BadTrace, Reader, Series};
+use evenkeel_rightsizing::backtest::trace::{BadTrace, TraceReader, TraceSeries};
 
 /// Bytes are a trace or an error with a line, wherever they are cut.
 pub(crate) fn read(bytes: &[u8]) {
@@ -12,8 +12,8 @@ pub(crate) fn read(bytes: &[u8]) {
     }
 }
 
-fn cut(bytes: &[u8], chunk: usize) -> Result<Vec<Series>, BadTrace> {
-    let mut reader = Reader::new(Resource::Cpu);
+fn cut(bytes: &[u8], chunk: usize) -> Result<Vec<TraceSeries>, BadTrace> {
+    let mut reader = TraceReader::new(Resource::Cpu);
     for part in bytes.chunks(chunk) {
         reader.feed(part)?;
     }

@@ -37,14 +37,14 @@ const MINIMUM: usize = 2;
 
 /// Length of what is foretold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Window {
+pub enum ForecastWindow {
     /// The next hour.
     Hour,
     /// The next day.
     Day,
 }
 
-impl Window {
+impl ForecastWindow {
     /// Milliseconds.
     pub const fn ms(self) -> u64 {
         match self {
@@ -69,7 +69,7 @@ pub type Values = [f64; VALUES];
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forecast {
     /// Length of the window.
-    pub window: Window,
+    pub window: ForecastWindow,
     /// Upper bounds, and a lower one of the minimum.
     pub values: Values,
     /// Seconds that will be counted, all replicas together.
@@ -117,7 +117,12 @@ pub fn values(heights: &Histogram, peak: u64) -> Option<Values> {
 type Seen = BTreeMap<u64, (Values, u64)>;
 
 /// What the container's next window is expected to be like; nothing where nothing was measured.
-pub fn forecast(resource: Resource, window: Window, now_ms: u64, history: &dyn History) -> Option<Forecast> {
+pub fn forecast(
+    resource: Resource,
+    window: ForecastWindow,
+    now_ms: u64,
+    history: &dyn History,
+) -> Option<Forecast> {
     let now = now_ms / window.ms();
     let mut seen = Seen::new();
     let mut take = |number: u64, heights: &Histogram, peak: u64| {
@@ -126,10 +131,10 @@ pub fn forecast(resource: Resource, window: Window, now_ms: u64, history: &dyn H
         }
     };
     match window {
-        Window::Hour => history.visit_hours(Scope::Own, now.saturating_sub(HOURS), &mut |hour| {
+        ForecastWindow::Hour => history.visit_hours(Scope::Own, now.saturating_sub(HOURS), &mut |hour| {
             take(hour.hour, &hour.all, hour.peak);
         }),
-        Window::Day => history.visit_days(Scope::Own, now.saturating_sub(DAYS), &mut |day| {
+        ForecastWindow::Day => history.visit_days(Scope::Own, now.saturating_sub(DAYS), &mut |day| {
             take(day.day, &day.all, day.peak);
         }),
     }
@@ -146,7 +151,7 @@ pub fn forecast(resource: Resource, window: Window, now_ms: u64, history: &dyn H
 }
 
 /// From pairs of windows; nothing where there is none.
-fn of_windows(resource: Resource, window: Window, now: u64, seen: &Seen) -> Option<Forecast> {
+fn of_windows(resource: Resource, window: ForecastWindow, now: u64, seen: &Seen) -> Option<Forecast> {
     let (last, (_, weight_ms)) = seen.last_key_value()?;
     // Of the window that goes on too little may be known: then it is the one foretold.
     let next = now.max(last + 1);
@@ -203,13 +208,13 @@ const fn least(resource: Resource) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backtest::past::Past;
-    use crate::backtest::trace::Sample;
+    use crate::backtest::past::TracePast;
+    use crate::backtest::trace::TraceSample;
 
-    fn past(hours: u64, value: impl Fn(u64) -> u64) -> Past {
-        let mut past = Past::new(Resource::Cpu, false);
+    fn past(hours: u64, value: impl Fn(u64) -> u64) -> TracePast {
+        let mut past = TracePast::new(Resource::Cpu, false);
         for at in 0..hours * 12 {
-            past.add(Sample { time_ms: at * HOUR_MS / 12, value: value(at) }, HOUR_MS / 12);
+            past.add(TraceSample { time_ms: at * HOUR_MS / 12, value: value(at) }, HOUR_MS / 12);
         }
         past
     }
@@ -217,7 +222,7 @@ mod tests {
     #[test]
     fn a_confidence_is_stated_only_as_far_as_windows_are_known() {
         let steady =
-            |hours| forecast(Resource::Cpu, Window::Hour, hours * HOUR_MS, &past(hours, |_| 500_000));
+            |hours| forecast(Resource::Cpu, ForecastWindow::Hour, hours * HOUR_MS, &past(hours, |_| 500_000));
         assert_eq!(steady(0), None);
         // One window, two of which one was foretold by the other, and so on.
         let less = |part: f64| part - DRIFT;
@@ -239,9 +244,9 @@ mod tests {
             assert_eq!(stats.percentiles.len(), Percentile::STANDARD.len());
         }
         // Ten minutes are no hour.
-        let mut young = Past::new(Resource::Cpu, false);
-        young.add(Sample { time_ms: 5 * HOUR_MS, value: 70_000 }, 600_000);
-        let told = forecast(Resource::Cpu, Window::Hour, 5 * HOUR_MS + 600_000, &young).unwrap();
+        let mut young = TracePast::new(Resource::Cpu, false);
+        young.add(TraceSample { time_ms: 5 * HOUR_MS, value: 70_000 }, 600_000);
+        let told = forecast(Resource::Cpu, ForecastWindow::Hour, 5 * HOUR_MS + 600_000, &young).unwrap();
         assert_eq!((told.confidence, told.stats(Resource::Cpu).max), (0.0, Some(70)));
     }
 
@@ -249,7 +254,8 @@ mod tests {
     fn what_repeats_every_day_is_foretold_by_the_hour() {
         // Busy from 8 to 16.
         let past = past(8 * 24, |at| if (8..16).contains(&(at / 12 % 24)) { 800_000 } else { 100_000 });
-        let told = |hour: u64| forecast(Resource::Cpu, Window::Hour, (7 * 24 + hour) * HOUR_MS, &past);
+        let told =
+            |hour: u64| forecast(Resource::Cpu, ForecastWindow::Hour, (7 * 24 + hour) * HOUR_MS, &past);
         let most = |hour| told(hour).and_then(|told| told.stats(Resource::Cpu).max).unwrap();
         assert!(most(12) > 700 && most(3) < 200, "{} {}", most(12), most(3));
     }

@@ -210,20 +210,20 @@ impl Histogram {
 /// Time at each height of use in a row of all buckets: counts much faster than a [`Histogram`], which takes a hundredth
 /// of its 15 KiB to keep.
 #[derive(Debug, Clone)]
-pub struct Tally {
+pub struct BucketTally {
     weights: Box<[u64; BUCKETS]>,
     /// The lowest bucket with a weight, and the one behind the highest.
     low: usize,
     high: usize,
 }
 
-impl Default for Tally {
+impl Default for BucketTally {
     fn default() -> Self {
         Self { weights: Box::new([0; BUCKETS]), low: BUCKETS, high: 0 }
     }
 }
 
-impl Tally {
+impl BucketTally {
     /// Counts `weight_ms` at a value.
     pub fn add(&mut self, value: u64, weight_ms: u64) {
         let bucket = usize::from(Scheme::Octaves32.bucket(value));
@@ -365,7 +365,7 @@ mod tests {
             b in prop::collection::vec((0u64..1 << 40, 0u64..1 << 20), 0..50),
         ) {
             let fold = |list: &[(u64, u64)]| {
-                let (mut tally, mut histogram) = (Tally::default(), Histogram::new());
+                let (mut tally, mut histogram) = (BucketTally::default(), Histogram::new());
                 for (value, weight) in list {
                     tally.add(*value, *weight);
                     histogram.add(*value, *weight);

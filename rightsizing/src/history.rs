@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::histogram::Histogram;
-use crate::usage::Second;
+use crate::usage::UsageSecond;
 
 /// Whose usage is meant, from the specific to the general.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -98,7 +98,7 @@ pub struct Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Running<'a> {
     /// Its last seconds, oldest first.
-    pub seconds: &'a [Second],
+    pub seconds: &'a [UsageSecond],
     /// What it may use at most, unit of the resource; `None` without a limit.
     pub limit: Option<u64>,
 }

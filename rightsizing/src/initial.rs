@@ -50,14 +50,14 @@ pub struct Tier {
 /// Parameters of the rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Params {
+pub struct InitialParams {
     /// Percentile in thousandths.
     pub percentile_per_mille: u32,
     /// Tiers from first to last choice.
     pub tiers: Vec<Tier>,
 }
 
-impl Default for Params {
+impl Default for InitialParams {
     /// The proposal's own numbers.
     fn default() -> Self {
         let tier = |name: &str, scope, days: u64, min_samples| Tier {
@@ -87,7 +87,7 @@ impl Scope {
     }
 }
 
-impl Rule for Params {
+impl Rule for InitialParams {
     fn name(&self) -> &'static str {
         "initial"
     }
@@ -97,7 +97,7 @@ impl Rule for Params {
     }
 }
 
-impl Params {
+impl InitialParams {
     /// Answers of the tiers that have samples enough, each made when it is asked for.
     fn answers<'a>(
         &'a self,
@@ -105,7 +105,7 @@ impl Params {
         history: &'a dyn History,
     ) -> impl Iterator<Item = rule::Answer> + 'a {
         self.tiers.iter().filter_map(move |tier| {
-            let seen = Seen::new(tier, tier.scope.of_history(), question, history);
+            let seen = TierSamples::new(tier, tier.scope.of_history(), question, history);
             seen.answer(self, tier, question)
         })
     }
@@ -120,7 +120,7 @@ fn best(answers: impl Iterator<Item = rule::Answer>) -> rule::Answer {
 /// The rule with a tier before all others: image and tag in the container's own namespace, over as long and of as many
 /// samples as the first tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NamespaceFirst(pub Params);
+pub struct NamespaceFirst(pub InitialParams);
 
 impl Rule for NamespaceFirst {
     fn name(&self) -> &'static str {
@@ -130,7 +130,7 @@ impl Rule for NamespaceFirst {
     fn recommend(&self, question: &Question, history: &dyn History) -> rule::Answer {
         let own = self.0.tiers.first().and_then(|first| {
             let tier = Tier { name: format!("namespace {}", first.name), ..first.clone() };
-            let seen = Seen::new(&tier, history::Scope::NamespaceImageTag, question, history);
+            let seen = TierSamples::new(&tier, history::Scope::NamespaceImageTag, question, history);
             seen.answer(&self.0, &tier, question)
         });
         best(own.into_iter().chain(self.0.answers(question, history)))
@@ -138,14 +138,14 @@ impl Rule for NamespaceFirst {
 }
 
 /// The samples of one tier: exactly where minutes are kept, by buckets for whole days before these.
-struct Seen {
+struct TierSamples {
     values: Vec<u64>,
     before: Histogram,
     /// Minute of the earliest and of the latest.
     span: Option<(u64, u64)>,
 }
 
-impl Seen {
+impl TierSamples {
     fn new(tier: &Tier, scope: history::Scope, question: &Question, history: &dyn History) -> Self {
         let now = question.now_ms / 60_000;
         let from = now.saturating_sub(tier.window_minutes);
@@ -178,7 +178,7 @@ impl Seen {
         Self { values, before, span: first.zip(last) }
     }
 
-    fn answer(&self, params: &Params, tier: &Tier, question: &Question) -> Option<rule::Answer> {
+    fn answer(&self, params: &InitialParams, tier: &Tier, question: &Question) -> Option<rule::Answer> {
         let samples = self.values.len() as u64 + self.before.total();
         if samples == 0 || samples < tier.min_samples as u64 {
             return None;
@@ -254,7 +254,7 @@ mod tests {
         // In the middle of the last minute, which counts although it is not over.
         let now_ms = now * 60_000 + 30_000;
         let question = Question { resource: Resource::Cpu, now_ms, current: Some(50 * UNIT), previous: None };
-        Params::default().recommend(&question, &Image(history.to_vec()))
+        InitialParams::default().recommend(&question, &Image(history.to_vec()))
     }
 
     fn minutes(scope: Scope, from: u64, count: u64) -> Vec<(Scope, u64, u64)> {
@@ -330,7 +330,7 @@ mod tests {
                 only: history::Scope::ImageTag,
             };
             let question = Question { resource, now_ms: now * 60_000, current: None, previous: None };
-            let ask = |history: &Mixed| Params::default().recommend(&question, history);
+            let ask = |history: &Mixed| InitialParams::default().recommend(&question, history);
             assert_eq!((ask(&history).request, ask(&history).risk_then), (Some(least), Some(0.0)));
             let mut day = history::Day { day: 97, ..history::Day::default() };
             day.minutes.add(0, 1_000);
@@ -384,13 +384,13 @@ mod tests {
             days: Vec::new(),
             only: history::Scope::ImageTag,
         };
-        let exact = Params::default().recommend(&question, &history);
+        let exact = InitialParams::default().recommend(&question, &history);
         assert_eq!(
             (exact.request, exact.samples, exact.tier.as_str()),
             (Some(90 * UNIT), 100, "image:tag 7d")
         );
         let memory = Question { resource: Resource::Memory, ..question };
-        assert_eq!(Params::default().recommend(&memory, &history).request, Some(180 * UNIT));
+        assert_eq!(InitialParams::default().recommend(&memory, &history).request, Some(180 * UNIT));
         // A day of a thousand higher minutes before; and the day of the minutes itself, which is not counted twice.
         for day in [97, 99] {
             let mut all = history::Day { day, ..history::Day::default() };
@@ -399,7 +399,7 @@ mod tests {
         }
         history.minutes.iter_mut().for_each(|m| m.minute += DAY);
         let question = Question { now_ms: question.now_ms + DAY * 60_000, ..question };
-        let mixed = Params::default().recommend(&question, &history);
+        let mixed = InitialParams::default().recommend(&question, &history);
         assert_eq!((mixed.samples, mixed.request > Some(990_000 * UNIT)), (2_100, true));
     }
 
@@ -410,11 +410,11 @@ mod tests {
             Question { resource: Resource::Cpu, now_ms: now * 60_000, current: None, previous: None };
         let of =
             |only| Mixed { minutes: (0..60).map(|i| at(now - 60 + i, 5)).collect(), days: Vec::new(), only };
-        let rule = NamespaceFirst(Params::default());
+        let rule = NamespaceFirst(InitialParams::default());
         let tier = |only| rule.recommend(&question, &of(only)).tier;
         assert_eq!(tier(history::Scope::NamespaceImageTag), "namespace image:tag 7d");
         assert_eq!(tier(history::Scope::Image), "image 30d");
-        let without = Params::default().recommend(&question, &of(history::Scope::NamespaceImageTag));
+        let without = InitialParams::default().recommend(&question, &of(history::Scope::NamespaceImageTag));
         assert_eq!(without.tier, "none");
     }
 }

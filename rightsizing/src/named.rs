@@ -9,15 +9,15 @@ use crate::{goal, initial, vpa, window};
 
 /// A rule that people name.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Named {
+pub enum NamedRule {
     /// The objectives themselves, the default.
-    Goal(goal::Params),
+    Goal(goal::GoalParams),
     /// Today's Vertical Pod Autoscaler.
-    Vpa(vpa::Params),
+    Vpa(vpa::VpaParams),
     /// Initial Resources.
-    Initial(initial::Params),
+    Initial(initial::InitialParams),
     /// A percentile or the maximum of a window.
-    Window(window::Params),
+    Window(window::WindowParams),
 }
 
 /// Why text names no rule.
@@ -35,13 +35,13 @@ impl std::error::Error for BadRule {}
 /// Names of all rules.
 pub const NAMES: [&str; 6] = ["goal", "vpa", "vpa-p99", "initial", "krr", "p99-7d"];
 
-impl Default for Named {
+impl Default for NamedRule {
     fn default() -> Self {
-        Self::Goal(goal::Params::default())
+        Self::Goal(goal::GoalParams::default())
     }
 }
 
-impl Named {
+impl NamedRule {
     /// The rule as such.
     pub fn rule(&self) -> &dyn Rule {
         match self {
@@ -68,11 +68,11 @@ impl Named {
         let (name, options) = text.split_once(':').unwrap_or((text, ""));
         let mut rule = match name {
             "goal" => Self::default(),
-            "vpa" => Self::Vpa(vpa::Params::default()),
-            "vpa-p99" => Self::Vpa(vpa::Params { target: 0.99, ..vpa::Params::default() }),
-            "initial" => Self::Initial(initial::Params::default()),
-            "krr" => Self::Window(window::Params::KRR),
-            "p99-7d" => Self::Window(window::Params::P99_7D),
+            "vpa" => Self::Vpa(vpa::VpaParams::default()),
+            "vpa-p99" => Self::Vpa(vpa::VpaParams { target: 0.99, ..vpa::VpaParams::default() }),
+            "initial" => Self::Initial(initial::InitialParams::default()),
+            "krr" => Self::Window(window::WindowParams::KRR),
+            "p99-7d" => Self::Window(window::WindowParams::P99_7D),
             _ => return Err(BadRule(format!("no rule is named {name:?}; there are {}", NAMES.join(", ")))),
         };
         for option in options.split(',').filter(|option| !option.is_empty()) {
@@ -93,7 +93,7 @@ impl Named {
     }
 }
 
-fn set_goal(params: &mut goal::Params, key: &str, value: &str) -> Result<(), BadRule> {
+fn set_goal(params: &mut goal::GoalParams, key: &str, value: &str) -> Result<(), BadRule> {
     match key {
         "fill" => params.cpu_fill = part(value)?,
         "over" => params.cpu_over = part(value)?,
@@ -117,7 +117,7 @@ fn set_goal(params: &mut goal::Params, key: &str, value: &str) -> Result<(), Bad
     Ok(())
 }
 
-fn set_vpa(params: &mut vpa::Params, key: &str, value: &str) -> Result<(), BadRule> {
+fn set_vpa(params: &mut vpa::VpaParams, key: &str, value: &str) -> Result<(), BadRule> {
     match key {
         "percentile" => params.target = part(value)?,
         "lower-percentile" => params.lower = part(value)?,
@@ -138,7 +138,7 @@ fn set_vpa(params: &mut vpa::Params, key: &str, value: &str) -> Result<(), BadRu
     Ok(())
 }
 
-fn set_initial(params: &mut initial::Params, key: &str, value: &str) -> Result<(), BadRule> {
+fn set_initial(params: &mut initial::InitialParams, key: &str, value: &str) -> Result<(), BadRule> {
     match key {
         "percentile" => params.percentile_per_mille = f64_to_u32((part(value)? * 1_000.0).round()),
         _ => return Err(unknown("initial", key, "percentile")),
@@ -146,7 +146,7 @@ fn set_initial(params: &mut initial::Params, key: &str, value: &str) -> Result<(
     Ok(())
 }
 
-fn set_window(params: &mut window::Params, key: &str, value: &str) -> Result<(), BadRule> {
+fn set_window(params: &mut window::WindowParams, key: &str, value: &str) -> Result<(), BadRule> {
     match key {
         "percentile" => params.cpu_percentile = part(value)?,
         "margin" => params.cpu_margin = number(value)?,
@@ -162,11 +162,11 @@ fn set_window(params: &mut window::Params, key: &str, value: &str) -> Result<(),
     Ok(())
 }
 
-fn change(text: &str) -> Result<goal::Change, BadRule> {
+fn change(text: &str) -> Result<goal::ChangeFrequency, BadRule> {
     match text {
-        "day" => Ok(goal::Change::Day),
-        "raise" => Ok(goal::Change::Raise),
-        "hourly" => Ok(goal::Change::Hourly),
+        "day" => Ok(goal::ChangeFrequency::Day),
+        "raise" => Ok(goal::ChangeFrequency::Raise),
+        "hourly" => Ok(goal::ChangeFrequency::Hourly),
         _ => Err(BadRule(format!("{text:?} is no time to change requests; write day, raise or hourly"))),
     }
 }
@@ -218,16 +218,16 @@ mod tests {
 
     #[test]
     fn names_and_parameters() {
-        assert_eq!(Named::parse("goal"), Ok(Named::default()));
+        assert_eq!(NamedRule::parse("goal"), Ok(NamedRule::default()));
         let half_life = 72 * 3_600_000;
-        let vpa = vpa::Params {
+        let vpa = vpa::VpaParams {
             target: 0.99,
             cpu_half_life_ms: half_life,
             memory_half_life_ms: half_life,
-            ..vpa::Params::default()
+            ..vpa::VpaParams::default()
         };
-        assert_eq!(Named::parse("vpa:percentile=0.99,half-life=72h"), Ok(Named::Vpa(vpa)));
-        assert_eq!(Named::parse("vpa-p99:half-life=72h"), Ok(Named::Vpa(vpa)));
+        assert_eq!(NamedRule::parse("vpa:percentile=0.99,half-life=72h"), Ok(NamedRule::Vpa(vpa)));
+        assert_eq!(NamedRule::parse("vpa-p99:half-life=72h"), Ok(NamedRule::Vpa(vpa)));
     }
 
     #[test]
@@ -243,7 +243,7 @@ mod tests {
             ("goal:change=weekly", "write day, raise or hourly"),
             ("initial:tiers=1", "it has percentile"),
         ] {
-            let error = Named::parse(text).unwrap_err().to_string();
+            let error = NamedRule::parse(text).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
     }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 /// One resource of a workload's container: what it requests, and what it should.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Change<'a> {
+pub struct ResourceChange<'a> {
     /// Namespace.
     pub namespace: &'a str,
     /// `deployment/web`, or a pod's name.
@@ -36,8 +36,8 @@ pub struct Change<'a> {
 
 /// One command a workload whose requests or limits are to change, behind comments that say what and how sure.
 #[must_use]
-pub fn commands(rows: &[Change<'_>]) -> String {
-    let mut workloads: BTreeMap<(&str, &str), Vec<&Change<'_>>> = BTreeMap::new();
+pub fn commands(rows: &[ResourceChange<'_>]) -> String {
+    let mut workloads: BTreeMap<(&str, &str), Vec<&ResourceChange<'_>>> = BTreeMap::new();
     for row in rows.iter().filter(|row| changes(row)) {
         workloads.entry((row.namespace, row.workload)).or_default().push(row);
     }
@@ -47,7 +47,7 @@ pub fn commands(rows: &[Change<'_>]) -> String {
             remark(&mut text, row);
         }
         // Writing to a string cannot fail.
-        let _ = match Target::of(workload) {
+        let _ = match PatchTarget::of(workload) {
             Some(target) => writeln!(
                 text,
                 "kubectl patch {} {} --namespace {}{} --type strategic --patch {}",
@@ -65,12 +65,12 @@ pub fn commands(rows: &[Change<'_>]) -> String {
     text
 }
 
-fn changes(row: &Change<'_>) -> bool {
+fn changes(row: &ResourceChange<'_>) -> bool {
     row.request.is_some() && (row.request != row.current || row.limit != row.current_limit)
 }
 
 /// What becomes of one container's request, for whoever reads before running.
-fn remark(text: &mut String, row: &Change<'_>) {
+fn remark(text: &mut String, row: &ResourceChange<'_>) {
     let shown =
         |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| quantity(row.resource, value));
     let mut line = format!(
@@ -95,7 +95,7 @@ fn remark(text: &mut String, row: &Change<'_>) {
 type Lists = (Map<String, Value>, Map<String, Value>);
 
 /// The object that is patched.
-struct Target<'a> {
+struct PatchTarget<'a> {
     kind: &'a str,
     name: &'a str,
     options: &'static str,
@@ -103,7 +103,7 @@ struct Target<'a> {
     place: &'static [&'static str],
 }
 
-impl<'a> Target<'a> {
+impl<'a> PatchTarget<'a> {
     /// The object of a workload's name; nothing where pods cannot be changed through it.
     fn of(workload: &'a str) -> Option<Self> {
         Self::named(workload).filter(|target| is_name(target.name))
@@ -129,7 +129,7 @@ impl<'a> Target<'a> {
         Some(Self { kind, name, options: "", place })
     }
 
-    fn patch(&self, rows: &[&Change<'_>]) -> Value {
+    fn patch(&self, rows: &[&ResourceChange<'_>]) -> Value {
         let (mut containers, mut init) = (BTreeMap::new(), BTreeMap::new());
         for row in rows {
             let of = if row.init { &mut init } else { &mut containers };
@@ -191,23 +191,31 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn row<'a>(workload: &'a str, container: &'a str, resource: &'a str, request: u64) -> Change<'a> {
+    fn row<'a>(workload: &'a str, container: &'a str, resource: &'a str, request: u64) -> ResourceChange<'a> {
         let (current, request) = (Some(1000), Some(request));
-        Change { namespace: "shop", workload, container, resource, current, request, ..Change::default() }
+        ResourceChange {
+            namespace: "shop",
+            workload,
+            container,
+            resource,
+            current,
+            request,
+            ..ResourceChange::default()
+        }
     }
 
-    fn patched(all: Vec<Change<'_>>) -> String {
+    fn patched(all: Vec<ResourceChange<'_>>) -> String {
         commands(&all)
     }
 
     #[test]
     fn each_workload_is_patched_where_its_pods_are_made() {
-        let memory = Change {
+        let memory = ResourceChange {
             limit: Some(64 << 20),
             current_limit: Some(1 << 30),
             ..row("deployment/web", "app", "memory", 32 << 20)
         };
-        let sidecar = Change { init: true, ..row("deployment/web", "proxy", "cpu", 20) };
+        let sidecar = ResourceChange { init: true, ..row("deployment/web", "proxy", "cpu", 20) };
         assert_eq!(
             patched(vec![row("deployment/web", "app", "cpu", 250), memory, sidecar]),
             "# shop/deployment/web app: cpu 1 becomes 250m\n\
@@ -236,7 +244,8 @@ mod tests {
 
     #[test]
     fn names_of_others_stay_words_of_the_shell() {
-        let hostile = Change { namespace: "a'; rm -rf /", ..row("deployment/web", "c'\n$(id)", "cpu", 1) };
+        let hostile =
+            ResourceChange { namespace: "a'; rm -rf /", ..row("deployment/web", "c'\n$(id)", "cpu", 1) };
         let text = patched(vec![hostile]);
         let last = text.lines().last().unwrap();
         assert!(last.starts_with("kubectl patch deployment web --namespace 'a'\\''; rm -rf /' "), "{last}");

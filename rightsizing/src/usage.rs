@@ -10,7 +10,7 @@ use crate::histogram::Histogram;
 
 /// One second, or what a sample stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Second {
+pub struct UsageSecond {
     /// When, milliseconds since 1970.
     pub time_ms: u64,
     /// Time it stands for, milliseconds.
@@ -40,7 +40,7 @@ pub fn percentiles(heights: &Histogram, peak: u64, resource: Resource) -> BTreeM
 }
 
 /// What was used in seconds, and in the greatest second of each minute.
-pub fn of_seconds(seconds: &[Second], resource: Resource) -> (Stats, Stats) {
+pub fn of_seconds(seconds: &[UsageSecond], resource: Resource) -> (Stats, Stats) {
     let mut heights = Histogram::new();
     let mut greatest: BTreeMap<u64, u64> = BTreeMap::new();
     for second in seconds {
@@ -64,13 +64,13 @@ mod tests {
     /// Four seconds of work in each minute, of which a mean of minutes knows nothing.
     #[test]
     fn percentiles_of_seconds_know_bursts() {
-        let second = |i: u64| Second {
+        let second = |i: u64| UsageSecond {
             time_ms: i * 1_000,
             weight_ms: 1_000,
             value: if i % 60 < 4 { 900_000 } else { 2_000 },
             stalled_ms: 0,
         };
-        let seconds: Vec<Second> = (0..600).map(second).collect();
+        let seconds: Vec<UsageSecond> = (0..600).map(second).collect();
         let (used, greatest) = of_seconds(&seconds, Resource::Cpu);
         assert_eq!((used.mean, used.min, used.max, used.count), (Some(62), Some(2), Some(900), Some(600)));
         let at = |tenths| used.percentiles[&Percentile::from_tenths(tenths).unwrap()];
@@ -83,8 +83,12 @@ mod tests {
     #[test]
     fn time_counts_and_not_samples() {
         let seconds = [(0, 50_000, 1 << 20), (50_000, 1_000, 5 << 20), (51_000, 1_000, 6 << 20)];
-        let seconds =
-            seconds.map(|(time_ms, weight_ms, value)| Second { time_ms, weight_ms, value, stalled_ms: 0 });
+        let seconds = seconds.map(|(time_ms, weight_ms, value)| UsageSecond {
+            time_ms,
+            weight_ms,
+            value,
+            stalled_ms: 0,
+        });
         let (used, _) = of_seconds(&seconds, Resource::Memory);
         let at = |tenths| used.percentiles[&Percentile::from_tenths(tenths).unwrap()];
         assert_eq!((at(950) >> 20, at(990)), (1, 6 << 20));

@@ -7,7 +7,7 @@ use evenkeel_model::narrow::f64_to_u64;
 use serde::{Deserialize, Serialize};
 
 use crate::Resource;
-use crate::histogram::{Histogram, Scheme, Tally};
+use crate::histogram::{BucketTally, Histogram, Scheme};
 use crate::history::{History, Scope};
 use crate::rule::{Answer, Question, Rule};
 use crate::units::{DAY_MS, HOUR_MS, rounded};
@@ -18,7 +18,7 @@ const HOURLY_DAYS: u64 = 8;
 /// Parameters of the rule.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Params {
+pub struct WindowParams {
     /// Percentile of CPU use, 0 to 1.
     pub cpu_percentile: f64,
     /// Part added to it.
@@ -35,7 +35,7 @@ pub struct Params {
     pub min_history_ms: u64,
 }
 
-impl Params {
+impl WindowParams {
     /// robusta-dev/krr, strategy `simple`: 95th percentile of CPU, maximum of memory and 15 %, of 14 days; at least three
     /// hours of history, 10 m and 100 MiB.
     pub const KRR: Self = Self {
@@ -61,7 +61,7 @@ impl Params {
     };
 }
 
-impl Default for Params {
+impl Default for WindowParams {
     fn default() -> Self {
         Self::P99_7D
     }
@@ -69,14 +69,14 @@ impl Default for Params {
 
 /// What was measured in the window.
 #[derive(Default)]
-struct Window {
-    time: Tally,
+struct WindowUsage {
+    time: BucketTally,
     measured_ms: u64,
     peak: u64,
     oldest_ms: Option<u64>,
 }
 
-impl Window {
+impl WindowUsage {
     fn of(days: u64, now: u64, history: &dyn History) -> Self {
         let mut window = Self::default();
         let from = now.saturating_sub(days.min(HOURLY_DAYS) * DAY_MS) / HOUR_MS;
@@ -123,7 +123,7 @@ impl Window {
     }
 }
 
-impl Rule for Params {
+impl Rule for WindowParams {
     fn name(&self) -> &'static str {
         "window"
     }
@@ -133,7 +133,7 @@ impl Rule for Params {
     }
 
     fn recommend(&self, question: &Question, history: &dyn History) -> Answer {
-        let window = Window::of(self.days, question.now_ms, history);
+        let window = WindowUsage::of(self.days, question.now_ms, history);
         let Some(oldest_ms) = window.oldest_ms.filter(|_| window.measured_ms >= self.min_history_ms.max(1))
         else {
             return Answer::none();
@@ -165,44 +165,44 @@ impl Rule for Params {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backtest::past::Past;
-    use crate::backtest::trace::Sample;
+    use crate::backtest::past::TracePast;
+    use crate::backtest::trace::TraceSample;
 
     #[test]
     fn percentile_of_cpu_and_maximum_of_memory() {
-        let mut past = Past::new(Resource::Cpu, false);
+        let mut past = TracePast::new(Resource::Cpu, false);
         // A hundred values on each of twenty days, 1 to 100; the first days are of ten times the height.
         for at in 0..2_000u64 {
             let value = (at * 37 % 100 + 1) * 10_000 * if at < 500 { 10 } else { 1 };
-            past.add(Sample { time_ms: at * DAY_MS / 100, value }, DAY_MS / 100);
+            past.add(TraceSample { time_ms: at * DAY_MS / 100, value }, DAY_MS / 100);
         }
-        let ask = |rule: Params, resource| {
+        let ask = |rule: WindowParams, resource| {
             let question = Question { resource, now_ms: 20 * DAY_MS, current: Some(500_000), previous: None };
             rule.recommend(&question, &past)
         };
         for (rule, resource, want) in [
-            (Params::KRR, Resource::Cpu, 950_000.0),
-            (Params::P99_7D, Resource::Cpu, 990_000.0 * 1.15),
-            (Params::KRR, Resource::Memory, f64::from(100 << 20)),
-            (Params::P99_7D, Resource::Memory, 1_150_000.0),
+            (WindowParams::KRR, Resource::Cpu, 950_000.0),
+            (WindowParams::P99_7D, Resource::Cpu, 990_000.0 * 1.15),
+            (WindowParams::KRR, Resource::Memory, f64::from(100 << 20)),
+            (WindowParams::P99_7D, Resource::Memory, 1_150_000.0),
         ] {
             let got = ask(rule, resource).request.unwrap() as f64;
             assert!((got / want - 1.0).abs() < 0.035, "{rule:?} {resource:?}: {got}");
         }
-        let risk = ask(Params::KRR, Resource::Cpu).risk_now.unwrap();
+        let risk = ask(WindowParams::KRR, Resource::Cpu).risk_now.unwrap();
         assert!((risk - 0.52).abs() < 0.03, "{risk}");
-        let nothing = Past::new(Resource::Cpu, false);
+        let nothing = TracePast::new(Resource::Cpu, false);
         let question = Question { resource: Resource::Cpu, now_ms: DAY_MS, current: None, previous: None };
-        assert_eq!(Params::P99_7D.recommend(&question, &nothing), Answer::none());
+        assert_eq!(WindowParams::P99_7D.recommend(&question, &nothing), Answer::none());
     }
 
     #[test]
     fn krr_says_nothing_before_three_hours() {
-        let mut past = Past::new(Resource::Cpu, false);
+        let mut past = TracePast::new(Resource::Cpu, false);
         let question = Question { resource: Resource::Cpu, now_ms: DAY_MS, current: None, previous: None };
-        past.add(Sample { time_ms: HOUR_MS, value: 5 }, 2 * HOUR_MS);
-        assert_eq!(Params::KRR.recommend(&question, &past).request, None);
-        past.add(Sample { time_ms: 4 * HOUR_MS, value: 5 }, 2 * HOUR_MS);
-        assert_eq!(Params::KRR.recommend(&question, &past).request, Some(10_000));
+        past.add(TraceSample { time_ms: HOUR_MS, value: 5 }, 2 * HOUR_MS);
+        assert_eq!(WindowParams::KRR.recommend(&question, &past).request, None);
+        past.add(TraceSample { time_ms: 4 * HOUR_MS, value: 5 }, 2 * HOUR_MS);
+        assert_eq!(WindowParams::KRR.recommend(&question, &past).request, Some(10_000));
     }
 }

@@ -10,7 +10,7 @@ use common::{MIB, NOW, Says, main_of, now, planned, pod, size, told, web};
 use evenkeel_model::panic::Panic;
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_rightsizing::policy::LimitsMode;
-use evenkeel_rightsizing::policy::update::{Evict, MaxUnavailable, Window};
+use evenkeel_rightsizing::policy::update::{Evict, MaxUnavailable, UpdateWindow};
 use evenkeel_updater::{
     Case, Deed, Health, Kept, Note, Now, Pod, Reason, Resizing, Rules, Size, Sizes, Stage, Target, Watched,
     Workload, plan,
@@ -172,7 +172,7 @@ fn a_table_of_choices() {
             "no window is open",
             |w| {
                 // 1970-01-12 13:46 was a Monday.
-                w.updates.windows = vec![Window { days: [true; 7], from: 0, to: 60 }];
+                w.updates.windows = vec![UpdateWindow { days: [true; 7], from: 0, to: 60 }];
             },
             (true, true),
             &[],
@@ -512,7 +512,7 @@ fn the_panic_switch_freezes_and_gives_back_step_by_step() {
     let Deed::Resize { to, .. } = &back.actions[0].deed else { unreachable!() };
     assert_eq!(to, &main_of(size(100, None), size(100 * MIB, None)));
     // Windows, ages and tolerances are for what is recommended.
-    workload.updates.windows = vec![Window { days: [false; 7], from: 0, to: 1 }];
+    workload.updates.windows = vec![UpdateWindow { days: [false; 7], from: 0, to: 1 }];
     workload.updates.max_unavailable = MaxUnavailable::Percent(100);
     let back = planned(&workload, &Now { panic: Panic::Revert, ..now() }, (true, true));
     assert_eq!(told(&back).0, ["resize a", "resize b", "resize c"]);

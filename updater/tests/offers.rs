@@ -6,7 +6,7 @@ mod common;
 
 use common::{MIB, NOW, Says, main_of, now, planned, size, told, web};
 use evenkeel_model::panic::Panic;
-use evenkeel_rightsizing::policy::update::{Evict, Window};
+use evenkeel_rightsizing::policy::update::{Evict, UpdateWindow};
 use evenkeel_updater::{
     Case, Cause, Deed, Kept, Note, Now, Offer, Pod, Reason, Resizing, Rules, Stage, Target, Workload, plan,
 };
@@ -138,7 +138,7 @@ fn a_table_of_offers() {
         (
             "no window is open",
             OomKill,
-            |w| w.updates.windows = vec![Window { days: [true; 7], from: 0, to: 60 }],
+            |w| w.updates.windows = vec![UpdateWindow { days: [true; 7], from: 0, to: 60 }],
             (true, true),
             &[],
             &[Reason::WindowClosed],

@@ -64,13 +64,13 @@ impl Second {
     }
 
     /// The same in the form of statistics.
-    fn of(&self, resource: Resource) -> Option<usage::Second> {
+    fn of(&self, resource: Resource) -> Option<usage::UsageSecond> {
         let value = match resource {
             Resource::Cpu => u64::from(self.cpu_micro?.get()),
             Resource::Memory => u64::from(self.memory_kib?.get()) * 1024,
         };
         let (time_ms, weight_ms) = (u64::from(self.time) * 1000, u64::from(self.weight_ms));
-        Some(usage::Second { time_ms, weight_ms, value, stalled_ms: 0 })
+        Some(usage::UsageSecond { time_ms, weight_ms, value, stalled_ms: 0 })
     }
 }
 
@@ -160,7 +160,7 @@ impl Recent {
         let expected = (end - first) * 1_000_000 / self.interval_usec.max(1_000_000);
         let seen = self.ring.len() as u64;
         let of = |resource: Resource| {
-            let seconds: Vec<usage::Second> = self.ring.iter().filter_map(|s| s.of(resource)).collect();
+            let seconds: Vec<usage::UsageSecond> = self.ring.iter().filter_map(|s| s.of(resource)).collect();
             usage::of_seconds(&seconds, resource)
         };
         let ((cpu, cpu_most), (memory, memory_most)) = (of(Resource::Cpu), of(Resource::Memory));

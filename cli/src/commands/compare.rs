@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 use evenkeel_proto::v1::{ListRecommendationsRequest, RecommendPodRequest, Recommendation};
 use evenkeel_rightsizing::Resource;
-use evenkeel_rightsizing::named::Named;
+use evenkeel_rightsizing::named::NamedRule;
 use serde::Serialize;
 
 use crate::client::{self, Address};
@@ -159,9 +159,9 @@ async fn at_equal_risk(
     address: &Address,
     rows: &[ComparisonRow],
 ) -> Result<Vec<AtEqualRisk>, Failure> {
-    let rules: Vec<(String, Named)> = names(rows)
+    let rules: Vec<(String, NamedRule)> = names(rows)
         .into_iter()
-        .filter_map(|name| Some((name.to_owned(), Named::parse(name).ok()?)))
+        .filter_map(|name| Some((name.to_owned(), NamedRule::parse(name).ok()?)))
         .collect();
     let mut equal = Vec::new();
     for resource in Resource::ALL {

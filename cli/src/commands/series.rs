@@ -8,7 +8,7 @@ use evenkeel_proto::v1::{
     ContainerUsage, QuerySeriesRequest, QuerySeriesResponse, WatchUsageRequest, watch_usage_response,
 };
 use evenkeel_rightsizing::Resource;
-use evenkeel_rightsizing::backtest::trace::{Sample, Series};
+use evenkeel_rightsizing::backtest::trace::{TraceSample, TraceSeries};
 
 use crate::client::{self, Address};
 use crate::failure::Failure;
@@ -106,8 +106,8 @@ fn in_units(value: u64, is_cpu: bool) -> String {
 pub(crate) async fn stored(
     address: &Address,
     request: QuerySeriesRequest,
-) -> Result<(Vec<Series>, Gaps), Failure> {
-    let (mut all, mut gaps): (Vec<Series>, Gaps) = Default::default();
+) -> Result<(Vec<TraceSeries>, Gaps), Failure> {
+    let (mut all, mut gaps): (Vec<TraceSeries>, Gaps) = Default::default();
     let mut count = 0;
     each(address, request, |piece| {
         gaps.take(&piece);
@@ -118,11 +118,11 @@ pub(crate) async fn stored(
             return Err(Failure::new("cannot replay everything at once", "stored history", why, remedy));
         }
         if all.last().is_none_or(|last| last.name != piece.series) {
-            all.push(Series { name: piece.series, samples: Vec::new() });
+            all.push(TraceSeries { name: piece.series, samples: Vec::new() });
         }
         let samples = piece.times.iter().zip(&piece.values);
         let samples =
-            samples.map(|(time, value)| Sample { time_ms: time.saturating_mul(1_000), value: *value });
+            samples.map(|(time, value)| TraceSample { time_ms: time.saturating_mul(1_000), value: *value });
         if let Some(series) = all.last_mut() {
             series.samples.extend(samples);
         }

@@ -139,7 +139,7 @@ pub enum ScopeSection {
 
 impl Default for Recommend {
     fn default() -> Self {
-        let params = initial::Params::default();
+        let params = initial::InitialParams::default();
         let tiers = params.tiers.into_iter().map(|tier| TierSection {
             name: tier.name,
             scope: match tier.scope {
@@ -166,7 +166,7 @@ impl Default for Recommend {
 
 impl Recommend {
     /// The parameters of the rule.
-    pub fn initial(&self) -> initial::Params {
+    pub fn initial(&self) -> initial::InitialParams {
         let tiers = self.tiers.iter().map(|tier| initial::Tier {
             name: tier.name.clone(),
             scope: match tier.scope {
@@ -176,7 +176,7 @@ impl Recommend {
             window_minutes: tier.window.minutes(),
             min_samples: tier.min_samples,
         });
-        initial::Params { percentile_per_mille: self.percentile_per_mille, tiers: tiers.collect() }
+        initial::InitialParams { percentile_per_mille: self.percentile_per_mille, tiers: tiers.collect() }
     }
 
     /// What is wrong: a key of the section, and what.

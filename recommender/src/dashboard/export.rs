@@ -7,7 +7,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use evenkeel_dashboard::facts::{Advice, Workload};
 use evenkeel_model::shown;
-use evenkeel_rightsizing::patch::{self, Change};
+use evenkeel_rightsizing::patch::{self, ResourceChange};
 use serde_json::{Value, json};
 
 use super::pages::{Query, filter};
@@ -110,14 +110,14 @@ fn csv(all: &[&Workload]) -> String {
 
 /// Commands that carry out what was found. What rests on less than two days of history says so, and what changes a class.
 fn patches(all: &[&Workload]) -> String {
-    let changes: Vec<Change<'_>> = all.iter().flat_map(|w| changes(w)).collect();
+    let changes: Vec<ResourceChange<'_>> = all.iter().flat_map(|w| changes(w)).collect();
     let commands = patch::commands(&changes);
     if commands.is_empty() { "# nothing is to change\n".to_owned() } else { commands }
 }
 
 /// What is recommended for both resources of a workload's container.
-fn changes(w: &Workload) -> [Change<'_>; 2] {
-    let of = |resource, a: &Advice| Change {
+fn changes(w: &Workload) -> [ResourceChange<'_>; 2] {
+    let of = |resource, a: &Advice| ResourceChange {
         namespace: &w.namespace,
         workload: &w.workload,
         container: &w.container,

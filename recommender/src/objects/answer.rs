@@ -136,7 +136,7 @@ fn estimated<'a>(
     desk: &Desk<'_>,
     lines: impl Iterator<Item = &'a Line>,
     resource: Resource,
-    params: vpa::Params,
+    params: vpa::VpaParams,
     saved: Option<&Saved>,
 ) -> Estimator {
     let new = || match saved {
@@ -163,7 +163,7 @@ fn checkpoints(desk: &Desk<'_>, lines: &Lines<'_>, means: &Means) -> Vec<Checkpo
         .chain(known(means).map(|(name, _)| name))
         .collect();
     let of = |name: &&str| {
-        let params = vpa::Params::default();
+        let params = vpa::VpaParams::default();
         let estimators = Resource::ALL.map(|resource| {
             let lines = || all.iter().copied().filter(|line| line.asked.container == *name);
             let own = estimated(desk, lines(), resource, params, None);

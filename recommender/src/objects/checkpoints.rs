@@ -214,7 +214,7 @@ pub(super) fn checkpoint(
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_rightsizing::vpa::Params;
+    use evenkeel_rightsizing::vpa::VpaParams;
     use serde_json::json;
 
     use super::*;
@@ -225,7 +225,7 @@ mod tests {
         let object = Autoscaler::read(object.to_string().as_bytes()).unwrap();
         let start = 1_767_225_600_000u64;
         let estimators = Resource::ALL.map(|resource| {
-            let mut estimator = Estimator::new(Params::default(), resource);
+            let mut estimator = Estimator::new(VpaParams::default(), resource);
             (0..2_000u64).for_each(|minute| estimator.sample(start + minute * 60_000, 300_000_000 + minute));
             estimator
         });
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(written.status.first_sample_start.as_deref(), Some("2026-01-01T00:00:00Z"));
         let again = known(&written.status);
         for resource in Resource::ALL {
-            let after = Estimator::of_saved(Params::default(), resource, &again[index(resource)]);
+            let after = Estimator::of_saved(VpaParams::default(), resource, &again[index(resource)]);
             assert_eq!(after.answer(None).samples, 2_000);
             // The day that is not over is not in it.
             let request = after.answer(None).request.unwrap();

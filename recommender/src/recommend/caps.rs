@@ -4,8 +4,8 @@
 use evenkeel_model::narrow::f64_to_u64;
 use evenkeel_model::quantity::Quantity;
 use evenkeel_rightsizing::history::{Cause, History};
-use evenkeel_rightsizing::policy::bounds::{Cap, capped, limit_cap};
-use evenkeel_rightsizing::policy::{Bounds, LimitsMode};
+use evenkeel_rightsizing::policy::bounds::{NamedBound, capped, limit_cap};
+use evenkeel_rightsizing::policy::{LimitsMode, RequestBounds};
 use evenkeel_rightsizing::{Resource, goal};
 
 use super::advice::{Around, index};
@@ -37,7 +37,7 @@ pub(super) fn all(
         caps.extend(least.map(|v| Named { bound: v, least: true, whose }));
         caps.extend(most.map(|v| Named { bound: v, least: false, whose }));
     };
-    let Bounds { min, max } = around.policy.map(|p| p.bounds(resource)).unwrap_or_default();
+    let RequestBounds { min, max } = around.policy.map(|p| p.bounds(resource)).unwrap_or_default();
     push(min, max, "policy");
     push(allowed.min, allowed.max, "LimitRange");
     push(None, allowed.pod_max, "LimitRange");
@@ -107,7 +107,7 @@ pub(super) fn raise_limit(
     if mode != LimitsMode::Keep || killed_at < limit {
         return None;
     }
-    let goal = goal::Params::default();
+    let goal = goal::GoalParams::default();
     let least =
         limit.saturating_add(f64_to_u64(limit as f64 * goal.oom_margin)).max(limit + goal.oom_min_bytes);
     let wanted = value.unwrap_or(0).max(least).next_multiple_of(MIB);
@@ -128,14 +128,14 @@ pub(super) struct Named {
 
 impl Named {
     /// Its name: whose, and which end where both exist.
-    pub(super) fn cap(&self) -> Cap<'static> {
+    pub(super) fn cap(&self) -> NamedBound<'static> {
         match (self.whose, self.least) {
-            ("policy", true) => Cap::AtLeast(self.bound, "policy min"),
-            ("policy", false) => Cap::AtMost(self.bound, "policy max"),
-            ("LimitRange", true) => Cap::AtLeast(self.bound, "LimitRange min"),
-            ("LimitRange", false) => Cap::AtMost(self.bound, "LimitRange max"),
-            (whose, true) => Cap::AtLeast(self.bound, whose),
-            (whose, false) => Cap::AtMost(self.bound, whose),
+            ("policy", true) => NamedBound::AtLeast(self.bound, "policy min"),
+            ("policy", false) => NamedBound::AtMost(self.bound, "policy max"),
+            ("LimitRange", true) => NamedBound::AtLeast(self.bound, "LimitRange min"),
+            ("LimitRange", false) => NamedBound::AtMost(self.bound, "LimitRange max"),
+            (whose, true) => NamedBound::AtLeast(self.bound, whose),
+            (whose, false) => NamedBound::AtMost(self.bound, whose),
         }
     }
 }

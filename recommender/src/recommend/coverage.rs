@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_rightsizing::usage::Second;
+use evenkeel_rightsizing::usage::UsageSecond;
 use evenkeel_store::history::minute::Kept;
 
 /// Samples of a minute from which on they tell how far they are apart.
@@ -75,7 +75,7 @@ fn interval_ms(minutes: &[Kept]) -> u64 {
 }
 
 /// Of the last seconds of each of some containers.
-pub(super) fn of_seconds(containers: impl Iterator<Item = Vec<Second>>) -> Option<Coverage> {
+pub(super) fn of_seconds(containers: impl Iterator<Item = Vec<UsageSecond>>) -> Option<Coverage> {
     let mut all: Option<Coverage> = None;
     for seconds in containers {
         let times = || seconds.iter().map(|second| second.time_ms);
@@ -148,9 +148,13 @@ mod tests {
 
     #[test]
     fn seconds_that_never_came_are_missing_too() {
-        let at =
-            |second: u64| Second { time_ms: second * 1000 + 300, weight_ms: 1000, value: 1, stalled_ms: 0 };
-        let seconds: Vec<Second> = (41..=100).filter(|s| !(60..70).contains(s)).map(at).collect();
+        let at = |second: u64| UsageSecond {
+            time_ms: second * 1000 + 300,
+            weight_ms: 1000,
+            value: 1,
+            stalled_ms: 0,
+        };
+        let seconds: Vec<UsageSecond> = (41..=100).filter(|s| !(60..70).contains(s)).map(at).collect();
         let want = Coverage { start: 41, end: 101, seen: 50, dropped: 10 };
         assert_eq!(of_seconds([seconds.clone(), Vec::new()].into_iter()), Some(want));
         let both = of_seconds([seconds, (90..=110).map(at).collect()].into_iter());

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
-use evenkeel_rightsizing::policy::{Bounds, ContainerPolicy, LimitsMode};
+use evenkeel_rightsizing::policy::{ContainerPolicy, LimitsMode, RequestBounds};
 use evenkeel_rightsizing::rule::Question;
 use evenkeel_rightsizing::vpa::{self, Estimator, Saved};
 use evenkeel_store::history::View;
@@ -84,7 +84,7 @@ impl Desk<'_> {
         &self,
         asked: &Asked,
         resource: Resource,
-        params: &vpa::Params,
+        params: &vpa::VpaParams,
         saved: Option<&Saved>,
     ) -> Estimator {
         let view = View::new(self.state, asked.of(), resource).sharing(&self.advisor.shared, self.now_usec);
@@ -129,8 +129,8 @@ impl<'a> Bounding<'a> {
         let policy = self.governing.map(|g| g.policy);
         let of_container = policy.and_then(|p| p.container(&asked.container));
         let unbounded = of_container.filter(|_| self.is_bounded).map(|of| ContainerPolicy {
-            cpu: Bounds::default(),
-            memory: Bounds::default(),
+            cpu: RequestBounds::default(),
+            memory: RequestBounds::default(),
             ..of.clone()
         });
         let around = Around {

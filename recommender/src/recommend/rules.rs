@@ -27,7 +27,7 @@ pub struct Chosen {
     /// Of the key, for what outlives the program.
     checksum: u32,
     /// Parameters of the rule `vpa`, whose least is a pod's.
-    vpa: Option<vpa::Params>,
+    vpa: Option<vpa::VpaParams>,
     /// It looks at the running state alone: containers request more while they start.
     without_starts: bool,
 }
@@ -50,7 +50,7 @@ impl Chosen {
         Self { rule: Arc::new(rule), key, checksum, vpa: None, without_starts: false }
     }
 
-    fn vpa(params: vpa::Params) -> Self {
+    fn vpa(params: vpa::VpaParams) -> Self {
         Self { vpa: Some(params), ..Self::new(params, &params, "") }
     }
 
@@ -108,8 +108,8 @@ impl Chosen {
 
 impl Chosen {
     /// With what parameters a checkpoint is read beside it, for one of so many containers of a pod: a least is had by the rule `vpa` alone.
-    pub(crate) fn beside_checkpoints(&self, containers: usize) -> vpa::Params {
-        let bare = vpa::Params { min_cpu_micro: 0, min_memory_bytes: 0, ..vpa::Params::default() };
+    pub(crate) fn beside_checkpoints(&self, containers: usize) -> vpa::VpaParams {
+        let bare = vpa::VpaParams { min_cpu_micro: 0, min_memory_bytes: 0, ..vpa::VpaParams::default() };
         self.vpa.map_or(bare, |params| params.of_pod(containers))
     }
 }
@@ -129,12 +129,12 @@ pub fn choose(
     }
     match name {
         "goal" => {
-            let defaults = aimed(goal::Params::default(), &config.goals.goals());
+            let defaults = aimed(goal::GoalParams::default(), &config.goals.goals());
             let params = aimed(merged(&defaults, parameters)?, goals);
             Ok(Chosen::new(params, &params, ""))
         }
         "vpa" => {
-            let params: vpa::Params = merged(&vpa::Params::default(), parameters)?;
+            let params: vpa::VpaParams = merged(&vpa::VpaParams::default(), parameters)?;
             Ok(Chosen::vpa(params))
         }
         "initial" => {
@@ -144,7 +144,7 @@ pub fn choose(
                 Some(Value::Bool(true)) => true,
                 Some(other) => return Err(format!("{NAMESPACE} is {other}; write true or false")),
             };
-            let params: initial::Params = merged(&config.initial(), &own)?;
+            let params: initial::InitialParams = merged(&config.initial(), &own)?;
             Ok(match first {
                 true => {
                     Chosen::new(initial::NamespaceFirst(params.clone()), &params, " in its namespace first")
@@ -157,8 +157,8 @@ pub fn choose(
 }
 
 /// Parameters with those goals that are given.
-fn aimed(params: goal::Params, goals: &Goals) -> goal::Params {
-    goal::Params {
+fn aimed(params: goal::GoalParams, goals: &Goals) -> goal::GoalParams {
+    goal::GoalParams {
         cpu_fill: goals.cpu_threshold.unwrap_or(params.cpu_fill),
         cpu_over: goals.cpu_over.unwrap_or(params.cpu_over),
         memory_over: goals.memory_over.unwrap_or(params.memory_over),

@@ -9,7 +9,7 @@ use evenkeel_model::usage::{Percentile, Stats};
 use evenkeel_proto::frame::Encoder;
 use evenkeel_rightsizing::histogram::Scheme;
 use evenkeel_rightsizing::policy::Goals;
-use evenkeel_rightsizing::usage::{Second, of_seconds};
+use evenkeel_rightsizing::usage::{UsageSecond, of_seconds};
 use evenkeel_store::checkpoint;
 use evenkeel_store::ingest::record::{Entry as LogEntry, Taken};
 use evenkeel_store::key::StreamKey;
@@ -496,7 +496,7 @@ fn percentiles_of_usage_are_those_of_seconds() {
     let of = |resource, last: usize| {
         let all = seconds.iter().rev().take(last).filter_map(|(second, micro, bytes)| {
             let value = if resource == Resource::Cpu { (*micro)? } else { *bytes };
-            Some(Second { time_ms: second * 1_000, weight_ms: 1_000, value, stalled_ms: 0 })
+            Some(UsageSecond { time_ms: second * 1_000, weight_ms: 1_000, value, stalled_ms: 0 })
         });
         of_seconds(&all.collect::<Vec<_>>(), resource).0
     };

@@ -11,10 +11,10 @@ use evenkeel_model::name::ResourceName;
 use evenkeel_model::traffic::Traffic;
 use evenkeel_model::usage::{Confidence, Stats, UsageRecord, UsageWindow};
 use evenkeel_rightsizing::Resource;
-use evenkeel_rightsizing::forecast::{Forecast, Window, forecast};
-use evenkeel_rightsizing::histogram::{Histogram, Tally};
+use evenkeel_rightsizing::forecast::{Forecast, ForecastWindow, forecast};
+use evenkeel_rightsizing::histogram::{BucketTally, Histogram};
 use evenkeel_rightsizing::history::{History as _, Scope};
-use evenkeel_rightsizing::usage::{Second, of_seconds, percentiles};
+use evenkeel_rightsizing::usage::{UsageSecond, of_seconds, percentiles};
 use evenkeel_store::history::minute::Kept;
 use evenkeel_store::history::{Of, View};
 use evenkeel_store::key::{SeriesId, SeriesKey};
@@ -137,12 +137,12 @@ fn last(desk: &Desk<'_>, window_seconds: u64, all: &[(SeriesId, &Series)]) -> Op
         return None;
     }
     let after = newest_ms.saturating_sub(window_seconds * 1000);
-    let of = |slot: &Slot, resource| -> Vec<Second> {
+    let of = |slot: &Slot, resource| -> Vec<UsageSecond> {
         slot.seconds.kept(resource).filter(|second| second.time_ms > after).collect()
     };
     let mut record = UsageRecord::default();
     for resource in Resource::ALL {
-        let seconds: Vec<Second> = slots().flat_map(|slot| of(slot, resource)).collect();
+        let seconds: Vec<UsageSecond> = slots().flat_map(|slot| of(slot, resource)).collect();
         let (usage, greatest) = of_seconds(&seconds, resource);
         record.usage.insert(name(resource), usage);
         record.max_usage.insert(name(resource), greatest);
@@ -196,7 +196,7 @@ fn heights(
     from_hour: u32,
 ) -> (Histogram, u64) {
     let clusters: BTreeSet<&str> = all.iter().map(|(_, series)| series.key.of.cluster.as_str()).collect();
-    let (mut heights, mut peak) = (Tally::default(), 0);
+    let (mut heights, mut peak) = (BucketTally::default(), 0);
     let Some((_, Series { key, .. })) = all.first() else { return Default::default() };
     for cluster in clusters {
         View::new(state, of_all(key, Some(cluster)), resource).visit_hours(
@@ -236,8 +236,8 @@ fn foretell(desk: &Desk<'_>, window_seconds: u64, all: &[(SeriesId, &Series)], r
         Resource::ALL.into_iter().filter_map(of).collect()
     };
     let is_promised = |told: &[(Resource, Forecast)]| told.iter().all(|(_, told)| told.confidence > 0.5);
-    let days = (!(1..=3_600).contains(&window_seconds)).then(|| told(Window::Day));
-    let told = days.filter(|days| is_promised(days)).unwrap_or_else(|| told(Window::Hour));
+    let days = (!(1..=3_600).contains(&window_seconds)).then(|| told(ForecastWindow::Day));
+    let told = days.filter(|days| is_promised(days)).unwrap_or_else(|| told(ForecastWindow::Hour));
     let least = told.iter().map(|(_, told)| told.confidence).min_by(f64::total_cmp);
     record.predicted_confidence = least.and_then(|least| Confidence::new(least).ok());
     record.predicted_seconds = told.first().map(|(_, told)| told.window.ms() / 1_000);

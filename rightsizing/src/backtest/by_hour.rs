@@ -1,12 +1,12 @@
 //! What rules request at each hour of the day, and what one frees beside another: slack given back at night is worth
 //! something only where something else runs then.
 
-use super::replay::Outcome;
+use super::replay::SeriesResult;
 use crate::units::HOUR_MS;
 
 /// Mean requests at each hour of the day (UTC), summed over series, unit of the resource; a request is in force until the
 /// next one, the last one for an hour.
-pub fn requested(outcomes: &[Outcome]) -> [f64; 24] {
+pub fn requested(outcomes: &[SeriesResult]) -> [f64; 24] {
     let mut all = [0.0; 24];
     for outcome in outcomes {
         let (mut sums, mut counts) = ([0.0; 24], [0u32; 24]);
@@ -28,19 +28,19 @@ pub fn requested(outcomes: &[Outcome]) -> [f64; 24] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::replay::Request;
+    use super::super::replay::TimedRequest;
     use super::super::score::Score;
     use super::*;
 
-    fn outcome(requests: &[(u64, u64)]) -> Outcome {
-        let request = |(hour, request): &(u64, u64)| Request {
+    fn outcome(requests: &[(u64, u64)]) -> SeriesResult {
+        let request = |(hour, request): &(u64, u64)| TimedRequest {
             time_ms: hour * HOUR_MS,
             request: *request,
             lower: None,
             upper: None,
             risk: None,
         };
-        Outcome { requests: requests.iter().map(request).collect(), score: Score::default() }
+        SeriesResult { requests: requests.iter().map(request).collect(), score: Score::default() }
     }
 
     #[test]

@@ -6,11 +6,11 @@ const BOUNDS: [f64; 9] = [0.0, 0.0025, 0.005, 0.0075, 0.015, 0.03, 0.06, 0.12, 0
 /// Time (CPU) or days (memory) by the part of it that a rule expected to be over.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Calibration {
-    bins: [Sums; BOUNDS.len()],
+    bins: [CalibrationTotals; BOUNDS.len()],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-struct Sums {
+struct CalibrationTotals {
     expected: f64,
     came: u64,
     of: u64,

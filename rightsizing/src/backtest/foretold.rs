@@ -1,11 +1,11 @@
 //! What was foretold of each window against what came: of hours foretold with a confidence of 90 %, how many kept to it?
 
 use super::Weighted;
-use super::past::Past;
-use super::trace::Series;
+use super::past::TracePast;
+use super::trace::TraceSeries;
 use crate::Resource;
-use crate::forecast::{self, VALUES, Values, Window};
-use crate::histogram::Tally;
+use crate::forecast::{self, ForecastWindow, VALUES, Values};
+use crate::histogram::BucketTally;
 
 /// Windows that kept to what was told of each value.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -50,8 +50,8 @@ impl Foretold {
 
 /// Foretells every window of a series from what lies before it. Windows of which less than half was measured are passed over,
 /// and so are those before anything can be promised.
-pub fn foretold(series: &Series, resource: Resource, window: Window) -> Foretold {
-    let (mut past, mut found) = (Past::new(resource, false), Foretold::default());
+pub fn foretold(series: &TraceSeries, resource: Resource, window: ForecastWindow) -> Foretold {
+    let (mut past, mut found) = (TracePast::new(resource, false), Foretold::default());
     let weighted = Weighted::new(&series.samples);
     let number = |at: usize| series.samples[at].time_ms / window.ms();
     let mut at = 0;
@@ -59,7 +59,7 @@ pub fn foretold(series: &Series, resource: Resource, window: Window) -> Foretold
         let begin = number(at);
         let end = at + series.samples[at..].partition_point(|s| s.time_ms / window.ms() == begin);
         let told = forecast::forecast(resource, window, begin * window.ms(), &past);
-        let (mut heights, mut peak) = (Tally::default(), 0);
+        let (mut heights, mut peak) = (BucketTally::default(), 0);
         for (sample, weight_ms) in weighted.range(at..end) {
             heights.add(sample.value, weight_ms);
             peak = peak.max(sample.value);
@@ -79,7 +79,7 @@ pub fn foretold(series: &Series, resource: Resource, window: Window) -> Foretold
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backtest::trace::Sample;
+    use crate::backtest::trace::TraceSample;
     use crate::units::{DAY_MS, HOUR_MS};
 
     /// Numbers from 0 to 1 that look like chance and are the same in every run.
@@ -89,7 +89,7 @@ mod tests {
     }
 
     /// Five minutes each: a day's rhythm, noise, bursts now and then, and a level that moves for good twice.
-    fn trace(seed: u64, days: u64) -> Series {
+    fn trace(seed: u64, days: u64) -> TraceSeries {
         let mut state = seed;
         let sample = |at: u64| {
             let time_ms = at * HOUR_MS / 12;
@@ -97,15 +97,15 @@ mod tests {
             let level = [1.0, 1.6, 0.8][(time_ms * 3 / (days * DAY_MS)).min(2) as usize];
             let burst = if chance(&mut state) < 0.02 { 1.0 + 4.0 * chance(&mut state) } else { 1.0 };
             let noise = 0.8 + 0.4 * chance(&mut state);
-            Sample { time_ms, value: (300_000.0 * level * (1.5 + day) * burst * noise) as u64 }
+            TraceSample { time_ms, value: (300_000.0 * level * (1.5 + day) * burst * noise) as u64 }
         };
-        Series { name: seed.to_string(), samples: (0..days * 24 * 12).map(sample).collect() }
+        TraceSeries { name: seed.to_string(), samples: (0..days * 24 * 12).map(sample).collect() }
     }
 
     #[test]
     fn as_many_windows_keep_to_what_is_told_as_is_said() {
         // Fewer keep to it by chance, and because the level moves twice; public traces keep to it (docs/backtest.md).
-        for (window, days, chance) in [(Window::Hour, 14, 0.015), (Window::Day, 28, 0.03)] {
+        for (window, days, chance) in [(ForecastWindow::Hour, 14, 0.015), (ForecastWindow::Day, 28, 0.03)] {
             let mut all = Foretold::default();
             for seed in 1..=4 {
                 all.merge(&foretold(&trace(seed, days), Resource::Cpu, window));

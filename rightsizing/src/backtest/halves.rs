@@ -3,9 +3,9 @@
 //!
 //! On one half the factor is found that brings a rule's requests to the goal; the other half is judged under it.
 
-use super::replay::Outcome;
+use super::replay::SeriesResult;
 use super::score::{Judge, Score, mean_slack_times};
-use super::trace::Series;
+use super::trace::TraceSeries;
 use super::{Schedule, Weighted};
 use crate::Resource;
 
@@ -25,8 +25,8 @@ pub struct Half {
 
 /// A rule on every half, in the order of [`NAMES`]; `None` where a half has nothing to judge.
 pub fn of(
-    trace: &[Series],
-    outcomes: &[Outcome],
+    trace: &[TraceSeries],
+    outcomes: &[SeriesResult],
     resource: Resource,
     schedule: &Schedule,
     fill: f64,
@@ -64,8 +64,8 @@ fn against(halves: [&[Score]; 2], resource: Resource) -> Option<[Half; 2]> {
 
 /// Judges the requests of the first half of a series' days, and those of the second, as if there were no others.
 fn in_time(
-    series: &Series,
-    outcome: &Outcome,
+    series: &TraceSeries,
+    outcome: &SeriesResult,
     resource: Resource,
     schedule: &Schedule,
     fill: f64,

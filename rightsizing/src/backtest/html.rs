@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use super::paired::{Difference, Paired};
-use super::replay::Outcome;
+use super::replay::SeriesResult;
 use super::score::{Score, Summary};
 use super::svg::{self, escaped};
-use super::trace::Series;
+use super::trace::TraceSeries;
 use crate::Resource;
 use crate::units::MICROS_A_CORE;
 
@@ -27,7 +27,7 @@ pub struct Replayed<'a> {
     /// As it was named.
     pub rule: &'a str,
     /// In the order of the series.
-    pub outcomes: &'a [Outcome],
+    pub outcomes: &'a [SeriesResult],
 }
 
 impl<'a> Replayed<'a> {
@@ -38,7 +38,7 @@ impl<'a> Replayed<'a> {
 
 /// The report. `price` is of a core or a GiB for an hour, in whatever currency.
 pub fn report(
-    series: &[Series],
+    series: &[TraceSeries],
     replayed: &[Replayed<'_>],
     resource: Resource,
     price: Option<f64>,
@@ -161,7 +161,7 @@ fn calibration(replayed: &[Replayed<'_>], resource: Resource) -> String {
 }
 
 /// Charts of the series that went over most and that left most unused.
-fn charts(series: &[Series], first: &Replayed<'_>, resource: Resource) -> String {
+fn charts(series: &[TraceSeries], first: &Replayed<'_>, resource: Resource) -> String {
     let judged: Vec<usize> = (0..series.len().min(first.outcomes.len()))
         .filter(|at| first.outcomes[*at].score.steps > 0)
         .collect();

@@ -24,7 +24,7 @@ mod tests;
 
 use std::ops::Range;
 
-use trace::Sample;
+use trace::TraceSample;
 
 use crate::units::DAY_MS;
 
@@ -48,7 +48,7 @@ impl Default for Schedule {
 
 impl Schedule {
     /// Times at which requests are set for these samples.
-    pub fn times(&self, samples: &[Sample]) -> impl Iterator<Item = u64> + use<> {
+    pub fn times(&self, samples: &[TraceSample]) -> impl Iterator<Item = u64> + use<> {
         let first = samples.first().map_or(0, |sample| sample.time_ms);
         let last = samples.last().map_or(0, |sample| sample.time_ms);
         let span = last - first;
@@ -69,18 +69,18 @@ impl Schedule {
 /// filled.
 #[derive(Debug, Clone, Copy)]
 pub struct Weighted<'a> {
-    samples: &'a [Sample],
+    samples: &'a [TraceSample],
     usual_ms: u64,
 }
 
 impl<'a> Weighted<'a> {
     /// Of a series.
-    pub fn new(samples: &'a [Sample]) -> Self {
+    pub fn new(samples: &'a [TraceSample]) -> Self {
         Self { samples, usual_ms: usual_distance(samples) }
     }
 
     /// Those at these places of the series.
-    pub fn range(self, places: Range<usize>) -> impl ExactSizeIterator<Item = (Sample, u64)> {
+    pub fn range(self, places: Range<usize>) -> impl ExactSizeIterator<Item = (TraceSample, u64)> {
         places.map(move |at| {
             let sample = self.samples[at];
             let next = self.samples.get(at + 1).map(|next| next.time_ms - sample.time_ms);
@@ -93,7 +93,7 @@ impl<'a> Weighted<'a> {
 const DISTANCES: usize = 1_000;
 
 /// The median distance of the first samples; a minute where there is one.
-fn usual_distance(samples: &[Sample]) -> u64 {
+fn usual_distance(samples: &[TraceSample]) -> u64 {
     let mut distances: Vec<u64> =
         samples.windows(2).take(DISTANCES).map(|pair| pair[1].time_ms - pair[0].time_ms).collect();
     let middle = distances.len() / 2;

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::trace::Sample;
+use super::trace::TraceSample;
 use crate::Resource;
-use crate::histogram::{Histogram, Tally};
+use crate::histogram::{BucketTally, Histogram};
 use crate::history::{Day, Event, History, Hour, Minute, Scope};
 use crate::units::{DAY_MS, HOUR_MS};
 
@@ -15,7 +15,7 @@ const MINUTE_MS: u64 = 60_000;
 
 /// The past of one series; every scope is answered from it, because a trace knows one container.
 #[derive(Debug, Clone)]
-pub struct Past {
+pub struct TracePast {
     resource: Resource,
     /// Keep minutes too, which only some rules ask for.
     has_minutes: bool,
@@ -24,22 +24,22 @@ pub struct Past {
     hours: VecDeque<Hour>,
     days: VecDeque<Day>,
     /// What goes on: the last hour, and the finished hours of the last day.
-    hour: Open,
-    day: Open,
+    hour: OpenPeriod,
+    day: OpenPeriod,
     /// 0 before the first sample.
     hour_ends_ms: u64,
 }
 
 /// An hour or a day that goes on; counted in a row of all buckets, which is where most of a backtest's time goes.
 #[derive(Debug, Clone, Default)]
-struct Open {
+struct OpenPeriod {
     /// Hour or day since 1970; `None` before the first sample.
     number: Option<u64>,
-    time: Tally,
+    time: BucketTally,
     peak: u64,
 }
 
-impl Open {
+impl OpenPeriod {
     /// Counts a finished part.
     fn merge(&mut self, part: &Self) {
         self.time.merge_tally(&part.time);
@@ -54,7 +54,7 @@ impl Open {
     }
 }
 
-impl Past {
+impl TracePast {
     /// Nothing happened yet. Minutes cost most and are kept only where asked for.
     pub fn new(resource: Resource, has_minutes: bool) -> Self {
         Self {
@@ -63,8 +63,8 @@ impl Past {
             minutes: VecDeque::new(),
             hours: VecDeque::new(),
             days: VecDeque::new(),
-            hour: Open::default(),
-            day: Open::default(),
+            hour: OpenPeriod::default(),
+            day: OpenPeriod::default(),
             hour_ends_ms: 0,
         }
     }
@@ -72,7 +72,7 @@ impl Past {
     /// Counts a sample, later than all before, that stands for so much time; until the next one, for example, so that all
     /// together are a time.
     #[inline]
-    pub fn add(&mut self, sample: Sample, weight_ms: u64) {
+    pub fn add(&mut self, sample: TraceSample, weight_ms: u64) {
         if sample.time_ms >= self.hour_ends_ms {
             self.next_hour(sample.time_ms / HOUR_MS);
         }
@@ -115,7 +115,7 @@ impl Past {
         self.day.begin(day);
     }
 
-    fn add_minute(&mut self, sample: Sample, weight_ms: u64) {
+    fn add_minute(&mut self, sample: TraceSample, weight_ms: u64) {
         let minute = sample.time_ms / MINUTE_MS;
         if let Some(last) = self.minutes.back_mut().filter(|last| last.minute == minute) {
             let weight = last.weight_ms + weight_ms;
@@ -133,7 +133,7 @@ impl Past {
     }
 }
 
-impl History for Past {
+impl History for TracePast {
     fn minutes(&self, _: Scope, from: u64) -> Vec<Minute> {
         let first = self.minutes.partition_point(|minute| minute.minute < from);
         self.minutes.range(first..).copied().collect()

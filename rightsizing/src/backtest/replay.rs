@@ -1,17 +1,17 @@
 //! Walks through one series: feeds the past, asks the rule, hands both to the judge.
 
-use super::past::Past;
+use super::past::TracePast;
 use super::score::{Judge, Score};
-use super::trace::{Sample, Series};
+use super::trace::{TraceSample, TraceSeries};
 use super::{Schedule, Weighted};
 use crate::Resource;
-use crate::named::Named;
+use crate::named::NamedRule;
 use crate::rule::{Answer, Question, Rule};
 use crate::vpa::Estimator;
 
 /// A request in force from a time on.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Request {
+pub struct TimedRequest {
     /// From when, milliseconds since 1970.
     pub time_ms: u64,
     /// How much, unit of the resource.
@@ -26,30 +26,30 @@ pub struct Request {
 
 /// What became of one series under one rule.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct SeriesResult {
     /// Every request that was set.
-    pub requests: Vec<Request>,
+    pub requests: Vec<TimedRequest>,
     /// How good they were.
     pub score: Score,
 }
 
 /// What a rule keeps of the past while walking.
-enum Memory<'a> {
+enum RuleState<'a> {
     Vpa(Box<Estimator>),
-    Past { past: Box<Past>, rule: &'a dyn Rule },
+    Past { past: Box<TracePast>, rule: &'a dyn Rule },
 }
 
-impl<'a> Memory<'a> {
-    fn new(named: &'a Named, resource: Resource) -> Self {
+impl<'a> RuleState<'a> {
+    fn new(named: &'a NamedRule, resource: Resource) -> Self {
         match named {
-            Named::Vpa(params) => Self::Vpa(Box::new(Estimator::new(*params, resource))),
-            Named::Goal(rule) => Self::Past { past: Box::new(Past::new(resource, false)), rule },
-            Named::Window(rule) => Self::Past { past: Box::new(Past::new(resource, false)), rule },
-            Named::Initial(rule) => Self::Past { past: Box::new(Past::new(resource, true)), rule },
+            NamedRule::Vpa(params) => Self::Vpa(Box::new(Estimator::new(*params, resource))),
+            NamedRule::Goal(rule) => Self::Past { past: Box::new(TracePast::new(resource, false)), rule },
+            NamedRule::Window(rule) => Self::Past { past: Box::new(TracePast::new(resource, false)), rule },
+            NamedRule::Initial(rule) => Self::Past { past: Box::new(TracePast::new(resource, true)), rule },
         }
     }
 
-    fn add(&mut self, samples: impl Iterator<Item = (Sample, u64)>) {
+    fn add(&mut self, samples: impl Iterator<Item = (TraceSample, u64)>) {
         match self {
             Self::Vpa(estimator) => {
                 samples.for_each(|(sample, _)| estimator.sample(sample.time_ms, sample.value));
@@ -67,11 +67,16 @@ impl<'a> Memory<'a> {
 }
 
 /// Replays one series under a rule.
-pub fn replay(series: &Series, resource: Resource, rule: &Named, schedule: &Schedule) -> Outcome {
+pub fn replay(
+    series: &TraceSeries,
+    resource: Resource,
+    rule: &NamedRule,
+    schedule: &Schedule,
+) -> SeriesResult {
     let samples = &series.samples;
-    let mut memory = Memory::new(rule, resource);
+    let mut memory = RuleState::new(rule, resource);
     let mut judge = Judge::new(resource, schedule, samples, rule.fill());
-    let mut requests: Vec<Request> = Vec::new();
+    let mut requests: Vec<TimedRequest> = Vec::new();
     let mut times = schedule.times(samples).peekable();
     let weighted = Weighted::new(samples);
     let mut at = 0;
@@ -82,7 +87,7 @@ pub fn replay(series: &Series, resource: Resource, rule: &Named, schedule: &Sche
             let answer = memory.answer(&question);
             if let Some(request) = answer.request {
                 let (lower, upper, risk) = (answer.lower, answer.upper, answer.risk_then);
-                requests.push(Request { time_ms, request, lower, upper, risk });
+                requests.push(TimedRequest { time_ms, request, lower, upper, risk });
                 judge.set(time_ms, request.max(1), risk);
             }
         }
@@ -95,12 +100,12 @@ pub fn replay(series: &Series, resource: Resource, rule: &Named, schedule: &Sche
         memory.add(weighted.range(at..end));
         at = end;
     }
-    Outcome { requests, score: judge.end() }
+    SeriesResult { requests, score: judge.end() }
 }
 
 /// What the rule says at one time, from the samples before it.
-pub fn answer_at(series: &Series, resource: Resource, rule: &Named, now_ms: u64) -> Answer {
-    let mut memory = Memory::new(rule, resource);
+pub fn answer_at(series: &TraceSeries, resource: Resource, rule: &NamedRule, now_ms: u64) -> Answer {
+    let mut memory = RuleState::new(rule, resource);
     let end = series.samples.partition_point(|sample| sample.time_ms < now_ms);
     memory.add(Weighted::new(&series.samples).range(0..end));
     memory.answer(&Question { resource, now_ms, current: None, previous: None })

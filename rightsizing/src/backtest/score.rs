@@ -2,7 +2,7 @@
 
 use super::Schedule;
 use super::calibration::Calibration;
-use super::trace::Sample;
+use super::trace::TraceSample;
 use crate::Resource;
 use crate::units::{DAY_MS, HOUR_MS};
 use evenkeel_model::narrow::f64_to_usize;
@@ -262,7 +262,7 @@ pub(super) struct Judge {
     /// When the first request came into force.
     first_ms: Option<u64>,
     day: Day,
-    step: Option<Step>,
+    step: Option<RequestPeriod>,
     score: Score,
 }
 
@@ -279,7 +279,7 @@ struct Day {
 }
 
 /// A request in force.
-struct Step {
+struct RequestPeriod {
     end_ms: u64,
     request: u64,
     risk: Option<f64>,
@@ -295,7 +295,7 @@ struct Step {
 
 impl Judge {
     /// CPU use above `fill` of the request is over.
-    pub(super) fn new(resource: Resource, schedule: &Schedule, samples: &[Sample], fill: f64) -> Self {
+    pub(super) fn new(resource: Resource, schedule: &Schedule, samples: &[TraceSample], fill: f64) -> Self {
         Self {
             resource,
             fill,
@@ -319,23 +319,24 @@ impl Judge {
             self.day.number = number;
         }
         let end_ms = time_ms.saturating_add(self.every_ms);
-        self.step = (end_ms <= self.last_ms + SLACK_MS && self.seen >= LEAST_SAMPLES).then(|| Step {
-            end_ms,
-            request,
-            risk,
-            // A hair above, so that a request made of the use itself is not over by rounding.
-            most: self.fill * request as f64 * (1.0 + 1e-9),
-            per_request: 1.0 / request as f64,
-            samples: 0,
-            over_ms: 0,
-            judged_ms: 0,
-            used: 0.0,
-            peak: 0,
-        });
+        self.step =
+            (end_ms <= self.last_ms + SLACK_MS && self.seen >= LEAST_SAMPLES).then(|| RequestPeriod {
+                end_ms,
+                request,
+                risk,
+                // A hair above, so that a request made of the use itself is not over by rounding.
+                most: self.fill * request as f64 * (1.0 + 1e-9),
+                per_request: 1.0 / request as f64,
+                samples: 0,
+                over_ms: 0,
+                judged_ms: 0,
+                used: 0.0,
+                peak: 0,
+            });
     }
 
     /// Samples under the request in force, each with the time that it stands for.
-    pub(super) fn samples(&mut self, samples: impl ExactSizeIterator<Item = (Sample, u64)>) {
+    pub(super) fn samples(&mut self, samples: impl ExactSizeIterator<Item = (TraceSample, u64)>) {
         self.seen = self.seen.saturating_add(u32::try_from(samples.len()).unwrap_or(u32::MAX));
         let Some(step) = &mut self.step else { return };
         let mut ratios = (self.resource == Resource::Cpu).then_some(&mut self.score.ratios);

@@ -3,8 +3,8 @@
 use evenkeel_model::narrow::{f64_to_u64, f64_to_usize};
 use std::fmt::Write;
 
-use super::replay::Request;
-use super::trace::Series;
+use super::replay::TimedRequest;
+use super::trace::TraceSeries;
 use crate::Resource;
 use crate::units::{DAY_MS, HOUR_MS};
 
@@ -21,7 +21,7 @@ const COLUMNS: usize = 1_200;
 const NICE: [f64; 4] = [1.0, 2.0, 2.5, 5.0];
 
 /// Draws use and request of one series under a rule.
-pub fn chart(series: &Series, requests: &[Request], resource: Resource, rule: &str) -> String {
+pub fn chart(series: &TraceSeries, requests: &[TimedRequest], resource: Resource, rule: &str) -> String {
     let chart = Chart::new(series, requests, resource);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{HEIGHT}\" \
@@ -58,7 +58,7 @@ struct Chart {
 }
 
 impl Chart {
-    fn new(series: &Series, requests: &[Request], resource: Resource) -> Self {
+    fn new(series: &TraceSeries, requests: &[TimedRequest], resource: Resource) -> Self {
         let from_ms = series.samples.first().map_or(0, |sample| sample.time_ms);
         let to_ms = series.samples.last().map_or(0, |sample| sample.time_ms).max(from_ms + 1);
         let used = series.samples.iter().map(|sample| sample.value);
@@ -132,7 +132,7 @@ impl Chart {
     }
 
     /// An area from the least to the greatest use of each column.
-    fn usage(&self, series: &Series) -> String {
+    fn usage(&self, series: &TraceSeries) -> String {
         let mut columns: Vec<(f64, f64, f64)> = Vec::new();
         let width = (WIDTH - LEFT - RIGHT) / COLUMNS as f64;
         for sample in &series.samples {
@@ -149,7 +149,7 @@ impl Chart {
         format!("<polygon points=\"{points}\" fill=\"#4c8bb8\" stroke=\"#4c8bb8\" stroke-width=\"0.8\"/>\n")
     }
 
-    fn request(&self, requests: &[Request]) -> String {
+    fn request(&self, requests: &[TimedRequest]) -> String {
         let mut points = String::new();
         for (at, request) in requests.iter().enumerate() {
             let until = requests.get(at + 1).map_or(self.to_ms, |next| next.time_ms);

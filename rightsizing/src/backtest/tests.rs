@@ -1,18 +1,18 @@
 //! The reader, the schedule and the judge by example.
 
-use super::past::Past;
+use super::past::TracePast;
 use super::replay::{self, replay};
 use super::score::Summary;
-use super::trace::{Reader, Series};
+use super::trace::{TraceReader, TraceSeries};
 use super::*;
 use crate::Resource;
 use crate::history::{Day, History, Hour, Scope};
-use crate::named::Named;
+use crate::named::NamedRule;
 use crate::units::HOUR_MS;
 use proptest::prelude::*;
 
-fn read(text: &str, resource: Resource) -> Result<Vec<Series>, String> {
-    let mut reader = Reader::new(resource);
+fn read(text: &str, resource: Resource) -> Result<Vec<TraceSeries>, String> {
+    let mut reader = TraceReader::new(resource);
     reader.feed(text.as_bytes()).map_err(|bad| bad.to_string())?;
     reader.finish().map_err(|bad| bad.to_string())
 }
@@ -63,7 +63,7 @@ proptest! {
     #[test]
     fn where_the_bytes_are_cut_does_not_matter(cut in 1usize..40) {
         let text = "series,t,value\na,1,0.5\nlonger name,10,7.25\na,2,0.125\n";
-        let mut reader = Reader::new(Resource::Cpu);
+        let mut reader = TraceReader::new(Resource::Cpu);
         for part in text.as_bytes().chunks(cut) {
             reader.feed(part).unwrap();
         }
@@ -72,9 +72,9 @@ proptest! {
 }
 
 /// A series of so many hours, a sample every five minutes.
-fn series(hours: u64, value: impl Fn(u64) -> u64) -> Series {
-    let at = |n| Sample { time_ms: 1_000_000_000 + n * 300_000, value: value(n) };
-    Series { name: "s".into(), samples: (0..=hours * 12).map(at).collect() }
+fn series(hours: u64, value: impl Fn(u64) -> u64) -> TraceSeries {
+    let at = |n| TraceSample { time_ms: 1_000_000_000 + n * 300_000, value: value(n) };
+    TraceSeries { name: "s".into(), samples: (0..=hours * 12).map(at).collect() }
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn short_series_warm_up_for_half_their_days() {
 
 #[test]
 fn a_gap_is_not_filled() {
-    let at = |time_ms| Sample { time_ms, value: 1 };
+    let at = |time_ms| TraceSample { time_ms, value: 1 };
     let samples = [at(0), at(60_000), at(120_000), at(9_000_000), at(9_060_000)];
     let weights = Weighted::new(&samples).range(0..5).map(|(_, weight)| weight);
     assert_eq!(weights.collect::<Vec<_>>(), [60_000; 5]);
@@ -102,7 +102,7 @@ fn a_gap_is_not_filled() {
 fn a_known_rule_gets_the_score_worked_out_by_hand() {
     // Use is 1 core, and on the last day 2 for 6 hours; `initial` asks for 1 core throughout.
     let series = series(240, |n| if (2_700..2_772).contains(&n) { 2_000_000 } else { 1_000_000 });
-    let outcome = replay(&series, Resource::Cpu, &Named::parse("initial").unwrap(), &Schedule::default());
+    let outcome = replay(&series, Resource::Cpu, &NamedRule::parse("initial").unwrap(), &Schedule::default());
     assert_eq!(outcome.requests.iter().map(|r| r.request).collect::<Vec<_>>(), [1_000_000; 4]);
     let score = &outcome.score;
     assert_eq!(score.steps, 3);
@@ -126,12 +126,12 @@ proptest! {
         gap in 0u64..40 * DAY_MS,
         from in 0u64..100,
     ) {
-        let mut past = Past::new(Resource::Cpu, false);
+        let mut past = TracePast::new(Resource::Cpu, false);
         let (mut hours, mut days): (Vec<Hour>, Vec<Day>) = Default::default();
         let mut time_ms = 1_000 * DAY_MS;
         for (at, (distance, value, weight)) in steps.iter().enumerate() {
             time_ms += distance + if at == 100 { gap } else { 0 };
-            past.add(Sample { time_ms, value: *value }, *weight);
+            past.add(TraceSample { time_ms, value: *value }, *weight);
             let (hour, day) = (time_ms / HOUR_MS, time_ms / DAY_MS);
             if hours.last().is_none_or(|last| last.hour != hour) {
                 hours.push(Hour { hour, ..Hour::default() });
@@ -168,12 +168,15 @@ fn requests_of_a_seeded_series_stay_what_they_are() {
             + 10_000 * (n / 12 % 24)
             + chance % 100_000 * (1 + 9 * u64::from(chance.is_multiple_of(97)))
     };
-    let samples =
-        series.samples.iter().zip(0..).map(|(sample, n)| Sample { value: value(n, chance()), ..*sample });
-    let series = Series { name: "seeded".into(), samples: samples.collect() };
+    let samples = series
+        .samples
+        .iter()
+        .zip(0..)
+        .map(|(sample, n)| TraceSample { value: value(n, chance()), ..*sample });
+    let series = TraceSeries { name: "seeded".into(), samples: samples.collect() };
     let schedule = Schedule { every_ms: 3 * DAY_MS, ..Schedule::default() };
     let requests = |rule| {
-        let rule = Named::parse(rule).unwrap();
+        let rule = NamedRule::parse(rule).unwrap();
         replay(&series, Resource::Cpu, &rule, &schedule)
             .requests
             .iter()
@@ -194,7 +197,7 @@ fn requests_of_a_seeded_series_stay_what_they_are() {
 fn nobody_known_is_tier_none_under_every_rule() {
     for rule in ["goal", "vpa", "vpa-p99", "initial"] {
         for resource in [Resource::Cpu, Resource::Memory] {
-            let rule = Named::parse(rule).unwrap();
+            let rule = NamedRule::parse(rule).unwrap();
             let answer = replay::answer_at(&series(240, |_| 1_000_000), resource, &rule, 999_999_999);
             assert_eq!(
                 (answer.tier.as_str(), answer.request, answer.confidence),
@@ -210,7 +213,7 @@ fn a_steady_request_is_not_changed_by_every_sample() {
     // Bursts that make up 5 % of the time, a little more or less from day to day.
     let bursts = |n: u64| if n % 288 < if n / 288 % 6 < 3 { 12 } else { 17 } { 1_000_000 } else { 300_000 };
     let churn = |rule| {
-        let rule = Named::parse(rule).unwrap();
+        let rule = NamedRule::parse(rule).unwrap();
         replay(&series(28 * 24, bursts), Resource::Cpu, &rule, &Schedule::default()).score.churn()
     };
     assert!(churn("goal") < 0.02, "{}", churn("goal"));
@@ -222,7 +225,7 @@ fn rules_see_only_what_lies_before_a_request() {
     let later = series(240, |n| if n >= 7 * 288 { 9_000_000 } else { 1_000_000 });
     for rule in ["goal", "vpa", "initial"] {
         let first = |series| {
-            let rule = Named::parse(rule).unwrap();
+            let rule = NamedRule::parse(rule).unwrap();
             replay(series, Resource::Cpu, &rule, &Schedule::default()).requests[0].request
         };
         assert_eq!(first(&calm), first(&later), "{rule}");
@@ -233,7 +236,7 @@ fn rules_see_only_what_lies_before_a_request() {
 fn the_chart_shows_series_request_and_axes() {
     let mut series = series(240, |n| 1_000_000 + n * 100);
     series.name = "<web> & \"co\"".into();
-    let outcome = replay(&series, Resource::Cpu, &Named::default(), &Schedule::default());
+    let outcome = replay(&series, Resource::Cpu, &NamedRule::default(), &Schedule::default());
     let svg = svg::chart(&series, &outcome.requests, Resource::Cpu, "goal");
     for part in [
         "&lt;web&gt; &amp; &quot;co&quot;",
@@ -246,7 +249,7 @@ fn the_chart_shows_series_request_and_axes() {
         assert!(svg.contains(part), "{part}");
     }
     assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
-    let empty = Series { name: "one".into(), samples: series.samples[..1].to_vec() };
+    let empty = TraceSeries { name: "one".into(), samples: series.samples[..1].to_vec() };
     assert!(!svg::chart(&empty, &[], Resource::Memory, "goal").contains("NaN"));
 }
 
@@ -255,7 +258,7 @@ fn the_report_holds_rules_against_each_other_and_draws() {
     let trace = [series(240, |n| 1_000_000 + n % 50 * 1_000), series(240, |n| 300_000 + n % 288 * 900)];
     let names = ["goal", "<krr>"];
     let outcomes = ["goal", "krr"].map(|rule| {
-        let rule = Named::parse(rule).unwrap();
+        let rule = NamedRule::parse(rule).unwrap();
         trace.iter().map(|one| replay(one, Resource::Cpu, &rule, &Schedule::default())).collect::<Vec<_>>()
     });
     let replayed = [0, 1].map(|at| html::Replayed { rule: names[at], outcomes: &outcomes[at] });
@@ -282,7 +285,7 @@ fn the_report_holds_rules_against_each_other_and_draws() {
 fn odd_series_are_replayed_under_every_rule() {
     let every = |count: u64, value: fn(u64) -> u64| {
         (0..count)
-            .map(|n| Sample { time_ms: 1_000_000_000 + n * 300_000, value: value(n) })
+            .map(|n| TraceSample { time_ms: 1_000_000_000 + n * 300_000, value: value(n) })
             .collect::<Vec<_>>()
     };
     // Two days, three weeks of nothing, and ten days.
@@ -312,7 +315,7 @@ fn odd_series_are_replayed_under_every_rule() {
         ),
     ];
     for (kind, samples, range) in kinds {
-        let series = Series { name: kind.into(), samples };
+        let series = TraceSeries { name: kind.into(), samples };
         for name in [
             "goal",
             "goal:change=raise",
@@ -323,7 +326,7 @@ fn odd_series_are_replayed_under_every_rule() {
             "vpa",
             "initial",
         ] {
-            let rule = Named::parse(name).unwrap();
+            let rule = NamedRule::parse(name).unwrap();
             let schedule = Schedule { every_ms: 6 * HOUR_MS, ..Schedule::default() };
             let outcome = replay(&series, Resource::Cpu, &rule, &schedule);
             let score = &outcome.score;

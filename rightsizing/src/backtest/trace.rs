@@ -20,7 +20,7 @@ const LAST_MS: u64 = 253_402_300_799_999;
 
 /// A value measured at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sample {
+pub struct TraceSample {
     /// Milliseconds since 1970.
     pub time_ms: u64,
     /// Millionths of a core, or bytes.
@@ -29,11 +29,11 @@ pub struct Sample {
 
 /// One series in the order of time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Series {
+pub struct TraceSeries {
     /// Its name in the trace.
     pub name: String,
     /// What was measured.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<TraceSample>,
 }
 
 /// What is wrong with a trace.
@@ -57,20 +57,20 @@ impl std::error::Error for BadTrace {}
 
 /// A trace being read.
 #[derive(Debug)]
-pub struct Reader {
+pub struct TraceReader {
     resource: Resource,
     /// Lines that ended.
     lines: u64,
     has_header: bool,
     /// The beginning of a line whose end has not come yet.
     rest: Vec<u8>,
-    series: Vec<Series>,
+    series: Vec<TraceSeries>,
     by_name: HashMap<String, usize>,
     /// Series of the row before.
     last: usize,
 }
 
-impl Reader {
+impl TraceReader {
     /// Nothing was read yet.
     pub fn new(resource: Resource) -> Self {
         Self {
@@ -120,7 +120,7 @@ impl Reader {
     ///
     /// # Errors
     /// [`BadTrace`] of a last line without an end, or when there is no sample.
-    pub fn finish(mut self) -> Result<Vec<Series>, BadTrace> {
+    pub fn finish(mut self) -> Result<Vec<TraceSeries>, BadTrace> {
         let rest = std::mem::take(&mut self.rest);
         if !rest.is_empty() {
             self.line(&rest)?;
@@ -180,7 +180,7 @@ impl Reader {
             let why = format!("t {} does not come after {}", Seconds(time_ms), Seconds(before.time_ms));
             return Err((why, "sort the rows of a series by time and give each time once"));
         }
-        samples.push(Sample { time_ms, value });
+        samples.push(TraceSample { time_ms, value });
         Ok(())
     }
 
@@ -195,7 +195,7 @@ impl Reader {
             Some(at) => *at,
             None => {
                 let at = self.series.len();
-                self.series.push(Series { name: name.to_owned(), samples: Vec::new() });
+                self.series.push(TraceSeries { name: name.to_owned(), samples: Vec::new() });
                 self.by_name.insert(name.to_owned(), at);
                 at
             }

@@ -8,10 +8,10 @@
 
 use super::curve::Curve;
 use super::profile::Profile;
-use super::{Change, Estimate, Params};
+use super::{ChangeFrequency, Estimate, GoalParams};
 use crate::units::MICROS_A_CORE;
 
-/// The objective at which the price of being over is `Params::cpu_price` as it stands. Stricter objectives pay more for the
+/// The objective at which the price of being over is `GoalParams::cpu_price` as it stands. Stricter objectives pay more for the
 /// same share, because what breaks them is seen less often: by the fourth root, with which objectives of 0.1 to 5 % are all
 /// met within a factor of 1.5 on the public traces.
 const PRICED_AT: f64 = 0.01;
@@ -53,10 +53,10 @@ pub(super) struct Costs<'a> {
 }
 
 impl<'a> Costs<'a> {
-    pub(super) fn new(params: &Params, curve: &'a Curve, young: f64) -> Self {
+    pub(super) fn new(params: &GoalParams, curve: &'a Curve, young: f64) -> Self {
         let over = params.cpu_over;
         let price = params.cpu_price / over * (over / PRICED_AT).powf(-PRICE_ROOT);
-        let hourly = if params.change == Change::Hourly { HOURLY_PRICE } else { 1.0 };
+        let hourly = if params.change == ChangeFrequency::Hourly { HOURLY_PRICE } else { 1.0 };
         Self { curve, price: price * hourly * (1.0 + YOUNG_PRICE * young), over, fill: params.cpu_fill }
     }
 
@@ -101,7 +101,7 @@ impl<'a> Costs<'a> {
     }
 }
 
-pub(super) fn estimate(params: &Params, profile: &Profile) -> Option<Estimate> {
+pub(super) fn estimate(params: &GoalParams, profile: &Profile) -> Option<Estimate> {
     let days = profile.age_days().max(0.25);
     let young = params.young(profile.age_days());
     let costs = Costs::new(params, profile.curve(), young);
@@ -120,7 +120,7 @@ pub(super) fn estimate(params: &Params, profile: &Profile) -> Option<Estimate> {
 }
 
 /// The answer in a sentence.
-pub(super) fn explanation(params: &Params, profile: &Profile, request: u64) -> Option<String> {
+pub(super) fn explanation(params: &GoalParams, profile: &Profile, request: u64) -> Option<String> {
     let filled = request as f64 * params.cpu_fill;
     let usual = (1.0 - 3.0 * params.cpu_over).max(0.5);
     let extreme = 1.0 - params.cpu_over / 5.0;

@@ -1,8 +1,8 @@
 //! When a request is not worth a change.
 
-use super::Params;
+use super::GoalParams;
 use super::cpu::Costs;
-use super::params::Change;
+use super::params::ChangeFrequency;
 use super::profile::Profile;
 use crate::Resource;
 use crate::rule::Question;
@@ -22,7 +22,12 @@ const ABOVE: f64 = 0.1;
 /// Memory: a higher answer, until the new one is lower by more than `memory_keep`; a lower one never, because it would
 /// take back what a peak has taught. CPU by the day: never, as keeping costs slack and the answer hardly moves. CPU raised
 /// within the day: while the new one is near. CPU by the hour: while the new one is hardly better.
-pub(super) fn previous(params: &Params, question: &Question, request: u64, profile: &Profile) -> Option<u64> {
+pub(super) fn previous(
+    params: &GoalParams,
+    question: &Question,
+    request: u64,
+    profile: &Profile,
+) -> Option<u64> {
     let previous = question.previous?;
     match question.resource {
         Resource::Memory => {
@@ -30,9 +35,9 @@ pub(super) fn previous(params: &Params, question: &Question, request: u64, profi
             let most = request as f64 * (1.0 + params.memory_keep * mature);
             (previous >= request && previous as f64 <= most).then_some(previous)
         }
-        Resource::Cpu if params.change == Change::Day => None,
+        Resource::Cpu if params.change == ChangeFrequency::Day => None,
         // A raise that is over must not be kept.
-        Resource::Cpu if params.change == Change::Raise => {
+        Resource::Cpu if params.change == ChangeFrequency::Raise => {
             let near = request as f64 / (1.0 + BELOW)..=request as f64 * (1.0 + ABOVE);
             near.contains(&(previous as f64)).then_some(previous)
         }
@@ -44,7 +49,7 @@ pub(super) fn previous(params: &Params, question: &Question, request: u64, profi
 }
 
 /// The present request where it is enough and hardly too much, or else the new one.
-pub(super) fn current(params: &Params, question: &Question, request: u64) -> u64 {
+pub(super) fn current(params: &GoalParams, question: &Question, request: u64) -> u64 {
     let near = f64_to_u64(request as f64 * (1.0 + params.settle));
     question.current.filter(|current| (request..=near).contains(current)).unwrap_or(request)
 }

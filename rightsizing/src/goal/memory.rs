@@ -6,7 +6,7 @@
 //! distribution alone does not know a heavy tail.
 
 use super::profile::Profile;
-use super::{Estimate, Params};
+use super::{Estimate, GoalParams};
 
 /// Days of which the maximum is taken.
 const MAX_DAYS: usize = 14;
@@ -48,7 +48,7 @@ impl Spread {
     }
 }
 
-pub(super) fn estimate(params: &Params, profile: &Profile) -> Option<Estimate> {
+pub(super) fn estimate(params: &GoalParams, profile: &Profile) -> Option<Estimate> {
     let Spread { most, mean, deviation } = Spread::of(profile)?;
     let likely = (mean + distance(params.memory_over) * deviation).exp();
     let request = (most * likely).sqrt() * (1.0 + params.memory_margin);
@@ -105,7 +105,7 @@ mod tests {
             let history = made(past(Resource::Memory, days * DAY, |at| value(at) * MIB));
             let (resource, now_ms, current) = (Resource::Memory, T0 + days * DAY_MS, Some(mib * MIB));
             let question = Question { resource, now_ms, current, previous: None };
-            Params::default().recommend(&question, &history).risk_now.unwrap()
+            GoalParams::default().recommend(&question, &history).risk_now.unwrap()
         };
         // Days of the greatest use and known, MiB, and the part of the days.
         for (peak, days, mib, want) in [
@@ -130,7 +130,7 @@ mod tests {
         let restless = |at: u64| (400 + 300 * (at / DAY * 7 % 5)) * MIB;
         let history = made(past(Resource::Memory, 28 * DAY, restless));
         let requests = [0.001, 0.01, 0.05].map(|memory_over| {
-            let params = Params { memory_over, ..Params::default() };
+            let params = GoalParams { memory_over, ..GoalParams::default() };
             let (resource, now_ms) = (Resource::Memory, T0 + 28 * DAY_MS);
             let question = Question { resource, now_ms, current: None, previous: None };
             params.recommend(&question, &history).request.unwrap()

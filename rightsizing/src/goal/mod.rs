@@ -42,7 +42,7 @@ use crate::rule::{Answer, Question, Rule};
 use crate::units::{DAY_MS, HOUR_MS, rounded};
 use profile::Profile;
 
-pub use params::{Change, Params};
+pub use params::{ChangeFrequency, GoalParams};
 
 /// Request and bounds before they are whole numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -52,7 +52,7 @@ struct Estimate {
     upper: f64,
 }
 
-impl Rule for Params {
+impl Rule for GoalParams {
     fn name(&self) -> &'static str {
         "goal"
     }
@@ -62,7 +62,7 @@ impl Rule for Params {
     }
 
     fn looks_at_seconds(&self) -> bool {
-        self.change != Change::Day
+        self.change != ChangeFrequency::Day
     }
 
     fn recommend(&self, question: &Question, history: &dyn History) -> Answer {
@@ -100,7 +100,7 @@ impl Rule for Params {
     }
 }
 
-impl Params {
+impl GoalParams {
     /// Nobody was measured, but the container was killed for want of memory: a request follows from that alone.
     fn of_events_alone(&self, question: &Question, history: &dyn History) -> Answer {
         let mut notes = Vec::new();

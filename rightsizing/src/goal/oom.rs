@@ -4,7 +4,7 @@
 //! little. Kills within ten minutes are one incident, because a container often loses several processes at once. Each
 //! further incident within a day doubles the margin.
 
-use super::Params;
+use super::GoalParams;
 use crate::history::{Cause, Event, History};
 use crate::rule::Question;
 use crate::units::DAY_MS;
@@ -16,7 +16,7 @@ const MOST_DOUBLINGS: i32 = 4;
 
 /// The least request that the kills allow; 0 without any. `peak` stands in where an event does not know the use.
 pub(super) fn least(
-    params: &Params,
+    params: &GoalParams,
     question: &Question,
     peak: Option<u64>,
     history: &dyn History,
@@ -42,7 +42,7 @@ pub(super) fn least(
 }
 
 /// A request for what needed more than this.
-pub(super) fn beyond(params: &Params, level: u64, margin: f64) -> f64 {
+pub(super) fn beyond(params: &GoalParams, level: u64, margin: f64) -> f64 {
     let level = level as f64;
     (level * (1.0 + margin)).max(level + params.oom_min_bytes as f64)
 }

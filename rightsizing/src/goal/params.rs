@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// When requests change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Change {
+pub enum ChangeFrequency {
     /// Whenever asked, usually once a day: one request for every hour of it.
     #[default]
     Day,
@@ -23,7 +23,7 @@ pub enum Change {
 /// judged by drawing the series anew and by halves of series and of time (docs/backtest.md); numbers are rounded.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Params {
+pub struct GoalParams {
     /// CPU use above this part of the request counts as over.
     pub cpu_fill: f64,
     /// Part of the time in which CPU use may be over.
@@ -31,7 +31,7 @@ pub struct Params {
     /// Part of the 24 h windows in which memory use may be over the request.
     pub memory_over: f64,
     /// When requests change.
-    pub change: Change,
+    pub change: ChangeFrequency,
     /// Days of CPU history; after four half-lives a day hardly counts.
     pub cpu_days: u64,
     /// Days after which a day's CPU use counts half. On the public traces 5, 7 and 10 days differ by a tenth of a point of
@@ -66,13 +66,13 @@ pub struct Params {
     pub starved_factor: f64,
 }
 
-impl Default for Params {
+impl Default for GoalParams {
     fn default() -> Self {
         Self {
             cpu_fill: 0.95,
             cpu_over: 0.01,
             memory_over: 0.01,
-            change: Change::Day,
+            change: ChangeFrequency::Day,
             cpu_days: 28,
             cpu_half_life_days: 7.0,
             cpu_price: 0.2,

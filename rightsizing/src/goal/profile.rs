@@ -2,11 +2,11 @@
 //! counted back from now.
 
 use super::curve::Curve;
-use super::params::Change;
-use super::{Params, first_hour};
+use super::params::ChangeFrequency;
+use super::{GoalParams, first_hour};
 use crate::Resource;
 use crate::evidence::Evidence;
-use crate::histogram::{Histogram, Scheme, Tally};
+use crate::histogram::{BucketTally, Histogram, Scheme};
 use crate::history::{Day, History, Hour, Scope};
 use crate::rule::Question;
 use crate::units::{DAY_MS, HOUR_MS};
@@ -35,7 +35,7 @@ const RAISED_HOURS: u64 = 2;
 #[derive(Debug, Clone, Default)]
 struct Heights {
     /// Halved with every half-life.
-    long: Tally,
+    long: BucketTally,
     /// Only where requests change by the hour: each tally is 15 KiB to be cleared for every answer.
     by_hour: Option<ByHour>,
 }
@@ -44,9 +44,9 @@ struct Heights {
 #[derive(Debug, Clone, Default)]
 struct ByHour {
     /// Of the last hours.
-    last: Tally,
+    last: BucketTally,
     /// Of the same hour of other days.
-    same: Tally,
+    same: BucketTally,
 }
 
 /// A folded history.
@@ -71,7 +71,7 @@ pub(super) struct Profile {
 
 impl Profile {
     /// Of the container's own hours, and its own days before them.
-    pub(super) fn of_hours(params: &Params, question: &Question, history: &dyn History) -> Self {
+    pub(super) fn of_hours(params: &GoalParams, question: &Question, history: &dyn History) -> Self {
         let days = window_days(params, question.resource);
         let mut profile = Self::default();
         let now = question.now_ms;
@@ -95,7 +95,12 @@ impl Profile {
     }
 
     /// Of the days of a wider scope.
-    pub(super) fn of_days(params: &Params, question: &Question, scope: Scope, history: &dyn History) -> Self {
+    pub(super) fn of_days(
+        params: &GoalParams,
+        question: &Question,
+        scope: Scope,
+        history: &dyn History,
+    ) -> Self {
         let days = window_days(params, question.resource);
         let mut profile = Self::default();
         let now = question.now_ms;
@@ -112,7 +117,7 @@ impl Profile {
         profile
     }
 
-    fn hour(&mut self, params: &Params, question: &Question, hour: &Hour) {
+    fn hour(&mut self, params: &GoalParams, question: &Question, hour: &Hour) {
         let (now, start) = (question.now_ms, hour.hour * HOUR_MS);
         let histogram = hour.worst.as_ref().unwrap_or(&hour.all);
         let times = self.weight(params, (now - start) / DAY_MS);
@@ -120,12 +125,12 @@ impl Profile {
         self.measured = self.measured.saturating_add(weight);
         if question.resource == Resource::Cpu {
             match params.change {
-                Change::Day => {}
-                Change::Raise if now - start <= RAISED_HOURS * HOUR_MS => {
+                ChangeFrequency::Day => {}
+                ChangeFrequency::Raise if now - start <= RAISED_HOURS * HOUR_MS => {
                     self.recent.push(histogram.clone());
                 }
-                Change::Raise => {}
-                Change::Hourly => self.heights.by_hour(params, histogram, hour.hour, now),
+                ChangeFrequency::Raise => {}
+                ChangeFrequency::Hourly => self.heights.by_hour(params, histogram, hour.hour, now),
             }
         }
         if hour.starved_ms as f64 > params.cpu_over * weight as f64 {
@@ -138,7 +143,7 @@ impl Profile {
         self.span_ms = self.span_ms.max(now.saturating_sub(start + HOUR_MS) + measured);
     }
 
-    fn day(&mut self, params: &Params, day: &Day, now: u64) {
+    fn day(&mut self, params: &GoalParams, day: &Day, now: u64) {
         let start = day.day * DAY_MS;
         let age_ms = now.saturating_sub(start + DAY_MS / 2);
         let weight = self.heights.long.merge_times(&day.all, params.decayed(age_ms / DAY_MS));
@@ -148,7 +153,7 @@ impl Profile {
         self.span_ms = self.span_ms.max(now.saturating_sub(start + DAY_MS) + measured);
     }
 
-    fn weight(&mut self, params: &Params, days: u64) -> u64 {
+    fn weight(&mut self, params: &GoalParams, days: u64) -> u64 {
         match self.decayed {
             Some((same, weight)) if same == days => weight,
             _ => self.decayed.insert((days, params.decayed(days))).1,
@@ -241,7 +246,7 @@ impl Profile {
 
 impl Heights {
     /// Counts an hour by its distance from now, and by its distance from the same hour of the day.
-    fn by_hour(&mut self, params: &Params, histogram: &Histogram, hour: u64, now: u64) {
+    fn by_hour(&mut self, params: &GoalParams, histogram: &Histogram, hour: u64, now: u64) {
         let ByHour { last, same } = self.by_hour.get_or_insert_default();
         let middle = hour * HOUR_MS + HOUR_MS / 2;
         let age_hours = now.saturating_sub(middle) as f64 / HOUR_MS as f64;
@@ -280,14 +285,14 @@ impl Heights {
     }
 }
 
-fn window_days(params: &Params, resource: Resource) -> u64 {
+fn window_days(params: &GoalParams, resource: Resource) -> u64 {
     match resource {
         Resource::Cpu => params.cpu_days,
         Resource::Memory => params.memory_days,
     }
 }
 
-impl Params {
+impl GoalParams {
     /// The weight of time so many days ago, in 1,024ths: halved with every half-life, and never nothing.
     fn decayed(&self, days: u64) -> u64 {
         f64_to_u64((WHOLE * (-(days as f64) / self.cpu_half_life_days).exp2()).ceil())

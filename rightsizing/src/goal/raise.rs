@@ -5,7 +5,7 @@
 //! request itself before these hours are over, because four percent of the time weighed may be above it at most. Held for six
 //! hours, raises buy nothing on the public traces and cost a point of slack: what they answer is a job that has ended.
 
-use super::Params;
+use super::GoalParams;
 use super::profile::Profile;
 use crate::histogram::{Histogram, Scheme};
 use crate::units::{HOUR_MS, MICROS_A_CORE, rounded};
@@ -17,7 +17,7 @@ const LEAST_MS: u64 = HOUR_MS / 2;
 const ABOVE: f64 = 0.15;
 
 /// The request, raised where the last hours were above it.
-pub(super) fn raised(params: &Params, profile: &Profile, request: u64, notes: &mut Vec<String>) -> u64 {
+pub(super) fn raised(params: &GoalParams, profile: &Profile, request: u64, notes: &mut Vec<String>) -> u64 {
     let filled = request as f64 * params.cpu_fill;
     let Some(level) = level(&profile.recent, f64_to_u64(filled)) else { return request };
     notes.push(format!("raised: use was above {:.3} cores for most of an hour", filled / MICROS_A_CORE));

@@ -11,13 +11,13 @@
 //! A step that is taken within seconds cannot be met, and one that has been taken is no pace. Without a limit, or far from
 //! it, waiting for memory is the node's, and the agent's to see (pressure).
 
-use super::Params;
+use super::GoalParams;
 use super::oom;
-use super::params::Change;
+use super::params::ChangeFrequency;
 use crate::Resource;
 use crate::history::{History, Running};
 use crate::rule::Question;
-use crate::usage::Second;
+use crate::usage::UsageSecond;
 use evenkeel_model::narrow::f64_to_u64;
 
 /// Time that tells the pace, how much of it must be known, and by how many samples.
@@ -40,13 +40,13 @@ const NEAR: f64 = 0.9;
 
 /// The request, raised where a replica's use is on its way above it.
 pub(super) fn raised(
-    params: &Params,
+    params: &GoalParams,
     question: &Question,
     history: &dyn History,
     request: u64,
     notes: &mut Vec<String>,
 ) -> u64 {
-    if params.change == Change::Day || question.resource != Resource::Memory {
+    if params.change == ChangeFrequency::Day || question.resource != Resource::Memory {
         return request;
     }
     let (mut paced, mut held) = (0, None);
@@ -80,9 +80,9 @@ fn stalled(running: &Running<'_>, now_ms: u64) -> Option<u64> {
 
 /// Use in five minutes at the pace of the last minute, the slower of its older and its newer part; `None` where too
 /// little is known, or use does not grow throughout.
-fn ahead(seconds: &[Second], now_ms: u64) -> Option<u64> {
+fn ahead(seconds: &[UsageSecond], now_ms: u64) -> Option<u64> {
     let from = now_ms.saturating_sub(WINDOW_MS);
-    let recent: Vec<&Second> = seconds.iter().filter(|s| (from..=now_ms).contains(&s.time_ms)).collect();
+    let recent: Vec<&UsageSecond> = seconds.iter().filter(|s| (from..=now_ms).contains(&s.time_ms)).collect();
     let (first, last) = (recent.first()?, recent.last()?);
     if last.time_ms.saturating_sub(first.time_ms) < KNOWN_MS || recent.len() < LEAST_SAMPLES {
         return None;
@@ -98,7 +98,7 @@ fn ahead(seconds: &[Second], now_ms: u64) -> Option<u64> {
     // Means of thirds, at the mean of their times: single pages are noise.
     let third = |at: usize| {
         let part = &recent[at * recent.len() / 3..(at + 1) * recent.len() / 3];
-        let mean = |of: &dyn Fn(&Second) -> u64| {
+        let mean = |of: &dyn Fn(&UsageSecond) -> u64| {
             part.iter().map(|second| of(second) as f64).sum::<f64>() / part.len() as f64
         };
         (mean(&|second| second.time_ms - from), mean(&|second| second.value))
@@ -124,13 +124,18 @@ mod tests {
     /// A fortnight at 500 MiB, the seconds so far, and the limit where it is told.
     #[derive(Default)]
     struct Live {
-        seconds: Vec<Second>,
+        seconds: Vec<UsageSecond>,
         limit: Option<u64>,
     }
 
     impl Live {
         fn use_of(&mut self, second: u64, value: u64, stalled_ms: u64) {
-            self.seconds.push(Second { time_ms: T0 + second * 1_000, weight_ms: 1_000, value, stalled_ms });
+            self.seconds.push(UsageSecond {
+                time_ms: T0 + second * 1_000,
+                weight_ms: 1_000,
+                value,
+                stalled_ms,
+            });
         }
     }
 
@@ -161,15 +166,15 @@ mod tests {
         }
     }
 
-    fn ask(change: Change, live: &Live, second: u64, previous: Option<u64>) -> u64 {
+    fn ask(change: ChangeFrequency, live: &Live, second: u64, previous: Option<u64>) -> u64 {
         let now_ms = T0 + second * 1_000;
         let question = Question { resource: Resource::Memory, now_ms, current: None, previous };
-        Params { change, ..Params::default() }.recommend(&question, live).request.unwrap()
+        GoalParams { change, ..GoalParams::default() }.recommend(&question, live).request.unwrap()
     }
 
     /// Whether use comes above a limit that is the request within half an hour, and the greatest limit, MiB. It is asked as
     /// often as is said, and in force 15 s later.
-    fn killed(change: Change, every: u64, use_mib: impl Fn(u64) -> f64) -> (bool, u64) {
+    fn killed(change: ChangeFrequency, every: u64, use_mib: impl Fn(u64) -> f64) -> (bool, u64) {
         let mut live = Live::default();
         let (mut limit, mut next) = (ask(change, &live, 0, None), None);
         let mut most = limit;
@@ -208,7 +213,8 @@ mod tests {
             ("doubled in a second", |s| if s < 600 { 500.0 } else { 1_000.0 }, [true; 3]),
         ];
         for (kind, use_mib, want) in kinds {
-            let modes = [(Change::Day, 86_400), (Change::Day, 15), (Change::Raise, 15)];
+            let modes =
+                [(ChangeFrequency::Day, 86_400), (ChangeFrequency::Day, 15), (ChangeFrequency::Raise, 15)];
             let got = modes.map(|(change, every)| killed(change, every, use_mib));
             assert_eq!(got.map(|one| one.0), want, "{kind}: {got:?}");
             // What does not grow costs nothing.
@@ -220,13 +226,13 @@ mod tests {
     /// in which it is near the limit, and that is told or not; and the greatest limit, MiB.
     fn killed_where_it_waits(is_told: bool, use_mib: impl Fn(u64) -> f64) -> (bool, u64) {
         let mut live = Live::default();
-        let (mut limit, mut next) = (ask(Change::Raise, &live, 0, None), None);
+        let (mut limit, mut next) = (ask(ChangeFrequency::Raise, &live, 0, None), None);
         let mut most = limit;
         for second in 0..1_800u64 {
             if second % 15 == 0 {
                 limit = next.take().unwrap_or(limit);
                 live.limit = Some(limit);
-                next = Some(ask(Change::Raise, &live, second, Some(limit)));
+                next = Some(ask(ChangeFrequency::Raise, &live, second, Some(limit)));
                 most = most.max(limit);
             }
             let value = (use_mib(second) * MIB as f64) as u64;
@@ -260,21 +266,21 @@ mod tests {
         let near = Some(520 * MIB);
         for (limit, stalled_ms, last, change, want) in [
             // As after a kill at 500 MiB: a fifth more, and 100 MiB at least.
-            (near, 100, 60, Change::Raise, 600),
-            (near, 100, 60, Change::Hourly, 600),
-            (near, 1_000, 51, Change::Raise, 600),
-            (near, 90, 60, Change::Raise, 0),
-            (near, 1_000, 49, Change::Raise, 0),
-            (near, 1_000, 60, Change::Day, 0),
-            (Some(600 * MIB), 1_000, 60, Change::Raise, 0),
-            (None, 1_000, 60, Change::Raise, 0),
+            (near, 100, 60, ChangeFrequency::Raise, 600),
+            (near, 100, 60, ChangeFrequency::Hourly, 600),
+            (near, 1_000, 51, ChangeFrequency::Raise, 600),
+            (near, 90, 60, ChangeFrequency::Raise, 0),
+            (near, 1_000, 49, ChangeFrequency::Raise, 0),
+            (near, 1_000, 60, ChangeFrequency::Day, 0),
+            (Some(600 * MIB), 1_000, 60, ChangeFrequency::Raise, 0),
+            (None, 1_000, 60, ChangeFrequency::Raise, 0),
         ] {
             let mut live = Live { limit, ..Live::default() };
             (41..=60).for_each(|s| live.use_of(s, 500 * MIB, if s <= last { stalled_ms } else { 0 }));
             let question =
                 Question { resource: Resource::Memory, now_ms: T0 + 60_000, current: None, previous: None };
             let mut notes = Vec::new();
-            let params = Params { change, ..Params::default() };
+            let params = GoalParams { change, ..GoalParams::default() };
             let raised = raised(&params, &question, &live, 1, &mut notes);
             assert_eq!(raised / MIB, want, "{limit:?} {stalled_ms} {last} {change:?} {notes:?}");
             assert!((want > 0) == notes.iter().any(|note| note.contains("near its limit")), "{notes:?}");
@@ -285,7 +291,7 @@ mod tests {
         /// However seconds lie, a raise is at least the request, at most twice the use, and nothing without growth.
         #[test]
         fn a_raise_is_bounded(values in prop::collection::vec(0u64..1 << 50, 0..80), late in 0u64..120_000) {
-            let seconds: Vec<Second> = values.iter().zip(0..).map(|(value, at)| Second {
+            let seconds: Vec<UsageSecond> = values.iter().zip(0..).map(|(value, at)| UsageSecond {
                 time_ms: T0 + at * 1_000, weight_ms: 1_000, value: *value, stalled_ms: 0,
             }).collect();
             let now_ms = T0 + seconds.len() as u64 * 1_000 + late;

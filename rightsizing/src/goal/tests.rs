@@ -1,8 +1,8 @@
 //! The rule on made-up histories.
 
 use super::*;
-use crate::backtest::past::Past;
-use crate::backtest::trace::Sample;
+use crate::backtest::past::TracePast;
+use crate::backtest::trace::TraceSample;
 use crate::histogram::Histogram;
 use crate::history::{Cause, Day, Event, Hour, Minute};
 
@@ -12,9 +12,9 @@ pub(super) const MIB: u64 = 1 << 20;
 
 /// A past with events, and with other scopes.
 pub(super) struct Made {
-    own: Past,
+    own: TracePast,
     events: Vec<Event>,
-    wider: Vec<(Scope, Past)>,
+    wider: Vec<(Scope, TracePast)>,
 }
 
 impl History for Made {
@@ -34,21 +34,21 @@ impl History for Made {
 }
 
 /// Samples every five minutes from `T0` on.
-pub(super) fn past(resource: Resource, minutes: u64, value: impl Fn(u64) -> u64) -> Past {
-    let mut past = Past::new(resource, false);
+pub(super) fn past(resource: Resource, minutes: u64, value: impl Fn(u64) -> u64) -> TracePast {
+    let mut past = TracePast::new(resource, false);
     for at in (0..minutes).step_by(5) {
-        past.add(Sample { time_ms: T0 + at * MINUTE, value: value(at) }, 5 * MINUTE);
+        past.add(TraceSample { time_ms: T0 + at * MINUTE, value: value(at) }, 5 * MINUTE);
     }
     past
 }
 
-pub(super) fn made(own: Past) -> Made {
+pub(super) fn made(own: TracePast) -> Made {
     Made { own, events: Vec::new(), wider: Vec::new() }
 }
 
 fn ask(history: &Made, resource: Resource, at_minutes: u64) -> Answer {
     let question = Question { resource, now_ms: T0 + at_minutes * MINUTE, current: None, previous: None };
-    Params::default().recommend(&question, history)
+    GoalParams::default().recommend(&question, history)
 }
 
 pub(super) const DAY: u64 = 24 * 60;
@@ -135,7 +135,7 @@ fn a_stricter_objective_asks_for_more() {
     }
     let history = made(past(Resource::Cpu, 28 * DAY, |at| noise[(at / 5) as usize] as u64));
     let of = |over| {
-        let params = Params { cpu_over: over, ..Params::default() };
+        let params = GoalParams { cpu_over: over, ..GoalParams::default() };
         let now_ms = T0 + 28 * DAY_MS;
         let question = Question { resource: Resource::Cpu, now_ms, current: None, previous: None };
         let answer = params.recommend(&question, &history);
@@ -153,7 +153,7 @@ fn a_threshold_scales_the_request_and_nothing_else() {
     let wave = |at: u64| 300_000 + 90_000 * (at / 60 % 24) + 400_000 * u64::from((at / 5).is_multiple_of(61));
     let history = made(past(Resource::Cpu, 28 * DAY, wave));
     let height = |cpu_fill: f64| {
-        let params = Params { cpu_fill, ..Params::default() };
+        let params = GoalParams { cpu_fill, ..GoalParams::default() };
         let now_ms = T0 + 28 * DAY_MS;
         let question = Question { resource: Resource::Cpu, now_ms, current: None, previous: None };
         let answer = params.recommend(&question, &history);
@@ -173,10 +173,10 @@ fn the_first_day_asks_for_more_cpu_than_the_fourth_week() {
     assert!(request(1) > request(3) && request(3) > request(28), "{:?}", [1, 3, 28].map(request));
 }
 
-fn ask_changing(change: Change, history: &Made, at_minutes: u64, previous: Option<u64>) -> Answer {
+fn ask_changing(change: ChangeFrequency, history: &Made, at_minutes: u64, previous: Option<u64>) -> Answer {
     let now_ms = T0 + at_minutes * MINUTE;
     let question = Question { resource: Resource::Cpu, now_ms, current: previous, previous };
-    Params { change, ..Params::default() }.recommend(&question, history)
+    GoalParams { change, ..GoalParams::default() }.recommend(&question, history)
 }
 
 #[test]
@@ -185,13 +185,13 @@ fn a_new_level_raises_within_the_hour_and_for_two() {
     let level = |at: u64| if (begins..begins + 60).contains(&at) { 3_000_000 } else { 1_000_000 };
     let history = made(past(Resource::Cpu, 15 * DAY, level));
     let at = |change, minutes| ask_changing(change, &history, begins + minutes, None);
-    let before = at(Change::Raise, 0).request.unwrap();
-    assert_eq!(at(Change::Raise, 20).request, Some(before), "a third of an hour");
-    let raised = at(Change::Raise, 45);
+    let before = at(ChangeFrequency::Raise, 0).request.unwrap();
+    assert_eq!(at(ChangeFrequency::Raise, 20).request, Some(before), "a third of an hour");
+    let raised = at(ChangeFrequency::Raise, 45);
     assert!(raised.request.unwrap() as f64 * 0.95 > 3e6, "{raised:?}");
     assert!(raised.notes.iter().any(|note| note.starts_with("raised: use was above 1.")), "{raised:?}");
-    assert!(at(Change::Raise, 90).request.unwrap() > 3_000_000);
-    for (change, minutes) in [(Change::Raise, 4 * 60), (Change::Day, 45)] {
+    assert!(at(ChangeFrequency::Raise, 90).request.unwrap() > 3_000_000);
+    for (change, minutes) in [(ChangeFrequency::Raise, 4 * 60), (ChangeFrequency::Day, 45)] {
         assert!(at(change, minutes).request.unwrap() < 1_400_000, "{change:?} {minutes}");
     }
 }
@@ -204,7 +204,8 @@ fn requests_by_the_hour_follow_the_day_and_do_not_flutter() {
     let mut requests = Vec::new();
     for hour in 0..48 {
         let previous = requests.last().copied();
-        let request = ask_changing(Change::Hourly, &history, 12 * DAY + hour * 60, previous).request.unwrap();
+        let request =
+            ask_changing(ChangeFrequency::Hourly, &history, 12 * DAY + hour * 60, previous).request.unwrap();
         requests.push(request);
     }
     let at = |hour: usize| requests[24 + hour] as f64;
@@ -255,7 +256,7 @@ fn starvation_ends_at_the_true_demand() {
         let history = Hours(hours.clone());
         let now_ms = T0 + (day + 1) * DAY_MS;
         let question = Question { resource: Resource::Cpu, now_ms, current: Some(cap), previous: Some(cap) };
-        let answer = Params::default().recommend(&question, &history);
+        let answer = GoalParams::default().recommend(&question, &history);
         cap = answer.request.unwrap();
         assert!(!is_starved || answer.notes.iter().any(|note| note.starts_with("starved")), "{answer:?}");
     }
@@ -299,7 +300,7 @@ fn the_goal_holds_for_the_worst_replica() {
     let history = Hours((0..14 * 24).map(hour).collect());
     let question =
         Question { resource: Resource::Cpu, now_ms: T0 + 14 * DAY_MS, current: None, previous: None };
-    assert!(Params::default().recommend(&question, &history).request.unwrap() > 900_000);
+    assert!(GoalParams::default().recommend(&question, &history).request.unwrap() > 900_000);
 }
 
 fn kill(at_minutes: u64, mib: u64) -> Event {
@@ -339,14 +340,14 @@ fn kills_end_within_few_steps_when_the_request_is_the_limit() {
         |at: u64| 1_000 + at / 60,
         |at: u64| if at / 60 % 24 == 3 { 6_000 } else { 500 },
     ] {
-        let mut history = Made { events: Vec::new(), ..made(Past::new(Resource::Memory, false)) };
+        let mut history = Made { events: Vec::new(), ..made(TracePast::new(Resource::Memory, false)) };
         let (mut cap, mut kills) = (500 * MIB, Vec::new());
         for at in (0..30 * DAY).step_by(5) {
             let ask = |history: &Made, cap, at: u64| {
                 let now_ms = T0 + at * MINUTE;
                 let question =
                     Question { resource: Resource::Memory, now_ms, current: Some(cap), previous: Some(cap) };
-                Params::default().recommend(&question, history).request.unwrap_or(cap)
+                GoalParams::default().recommend(&question, history).request.unwrap_or(cap)
             };
             if at > 0 && at % DAY == 0 {
                 cap = ask(&history, cap, at);
@@ -359,7 +360,7 @@ fn kills_end_within_few_steps_when_the_request_is_the_limit() {
                 history.events.push(Event { usage, request: limit, limit, ..kill(at, 0) });
                 cap = ask(&history, cap, at + 1);
             }
-            history.own.add(Sample { time_ms: T0 + at * MINUTE, value: use_now.min(cap) }, 5 * MINUTE);
+            history.own.add(TraceSample { time_ms: T0 + at * MINUTE, value: use_now.min(cap) }, 5 * MINUTE);
         }
         let in_days =
             |days: std::ops::Range<u64>| kills.iter().filter(|at| days.contains(&(*at / DAY))).count();
@@ -372,21 +373,21 @@ fn kills_end_within_few_steps_when_the_request_is_the_limit() {
 
 #[test]
 fn a_kill_alone_is_an_answer() {
-    let history = Made { events: vec![kill(0, 1_000)], ..made(Past::new(Resource::Memory, false)) };
+    let history = Made { events: vec![kill(0, 1_000)], ..made(TracePast::new(Resource::Memory, false)) };
     let answer = ask(&history, Resource::Memory, 10);
     assert_eq!((answer.request, answer.tier.as_str()), (Some(1_200 * MIB), "own"));
     assert_eq!(answer.notes, ["oom kills: 1"]);
-    assert_eq!(ask(&made(Past::new(Resource::Cpu, false)), Resource::Cpu, 10), Answer::none());
+    assert_eq!(ask(&made(TracePast::new(Resource::Cpu, false)), Resource::Cpu, 10), Answer::none());
 }
 
 #[test]
 fn the_specific_replaces_the_general_within_two_days() {
     let own_of = |minutes| past(Resource::Cpu, minutes, |_| 100_000);
     let others = |scope| (scope, past(Resource::Cpu, 3 * DAY, |_| 1_000_000));
-    let ask_with = |own: Past, wider: Vec<(Scope, Past)>| {
+    let ask_with = |own: TracePast, wider: Vec<(Scope, TracePast)>| {
         ask(&Made { own, events: Vec::new(), wider }, Resource::Cpu, 3 * DAY)
     };
-    let nobody = Past::new(Resource::Cpu, false);
+    let nobody = TracePast::new(Resource::Cpu, false);
     let answer = ask_with(nobody.clone(), vec![others(Scope::Image)]);
     assert_eq!((answer.tier.as_str(), answer.request > Some(1_000_000)), ("image", true));
     let answer =
@@ -396,9 +397,9 @@ fn the_specific_replaces_the_general_within_two_days() {
     let answer = ask_with(own_of(3 * DAY), vec![others(Scope::Image)]);
     assert_eq!((answer.tier.as_str(), answer.request < Some(200_000)), ("own", true));
     // Half a day of its own.
-    let mut young = Past::new(Resource::Cpu, false);
+    let mut young = TracePast::new(Resource::Cpu, false);
     for at in (5 * DAY / 2..3 * DAY).step_by(5) {
-        young.add(Sample { time_ms: T0 + at * MINUTE, value: 100_000 }, 5 * MINUTE);
+        young.add(TraceSample { time_ms: T0 + at * MINUTE, value: 100_000 }, 5 * MINUTE);
     }
     let answer = ask_with(young, vec![others(Scope::Image)]);
     assert_eq!((answer.tier.as_str(), answer.request > Some(500_000)), ("image", true));
@@ -412,7 +413,7 @@ fn a_request_that_is_enough_and_near_stays() {
     for (current, kept) in [(wanted + wanted / 60, true), (wanted - 1, false), (wanted * 2, false)] {
         let now_ms = T0 + 14 * DAY_MS;
         let question = Question { resource: Resource::Cpu, now_ms, current: Some(current), previous: None };
-        let request = Params::default().recommend(&question, &history).request.unwrap();
+        let request = GoalParams::default().recommend(&question, &history).request.unwrap();
         assert_eq!(request, if kept { current } else { wanted }, "{current}");
     }
 }
@@ -421,7 +422,7 @@ fn a_request_that_is_enough_and_near_stays() {
 fn a_higher_memory_answer_is_kept_and_a_lower_one_never() {
     let ask = |history: &Made, resource, days: u64, previous| {
         let question = Question { resource, now_ms: T0 + days * DAY_MS, current: None, previous };
-        Params::default().recommend(&question, history).request.unwrap()
+        GoalParams::default().recommend(&question, history).request.unwrap()
     };
     let cpu = made(past(Resource::Cpu, 14 * DAY, |_| 1_000_000));
     let memory = made(past(Resource::Memory, 14 * DAY, |_| 1_000 * MIB));
@@ -451,7 +452,7 @@ fn a_kill_outdoes_what_was_answered_before() {
     let now_ms = T0 + 14 * DAY_MS;
     let question =
         Question { resource: Resource::Memory, now_ms, current: None, previous: Some(1_700 * MIB) };
-    assert_eq!(Params::default().recommend(&question, &history).request, Some(1_800 * MIB));
+    assert_eq!(GoalParams::default().recommend(&question, &history).request, Some(1_800 * MIB));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Whose history answers: the container's own, or while that is short what similar containers used.
 
 use super::profile::Profile;
-use super::{Estimate, Params, WIDER};
+use super::{Estimate, GoalParams, WIDER};
 use crate::evidence;
 use crate::history::History;
 use crate::rule::Question;
@@ -40,7 +40,7 @@ impl Tier {
         }
     }
 
-    pub(super) fn confidence(&self, own: &Profile, params: &Params) -> f64 {
+    pub(super) fn confidence(&self, own: &Profile, params: &GoalParams) -> f64 {
         let of = |profile: &Profile| (profile.age_days() / params.mature_days).min(1.0);
         match self {
             Self::Wider { profile, part, .. } if *part > 0.5 => of(profile) * OTHERS_CONFIDENCE,
@@ -63,7 +63,7 @@ impl Tier {
 /// Of the others those answer who know enough, the most specific first, or else who know most. Beside a young container
 /// they count by how much it lacks, and only as far as they know more than it does.
 pub(super) fn estimate(
-    params: &Params,
+    params: &GoalParams,
     question: &Question,
     own: &Profile,
     history: &dyn History,
@@ -176,7 +176,7 @@ mod tests {
         let ran =
             ran.iter().map(|(scope, ms, value)| Ran { scope: *scope, ms: *ms, containers: 1, value: *value });
         let question = Question { resource: Resource::Cpu, now_ms: NOW_MS, current, previous: None };
-        Params::default().recommend(&question, &Made(ran.collect()))
+        GoalParams::default().recommend(&question, &Made(ran.collect()))
     }
 
     #[test]
@@ -224,11 +224,11 @@ mod tests {
     fn many_containers_of_minutes_are_minutes() {
         let crowd = Ran { scope: Scope::ImageTag, ms: 10 * MINUTE, containers: 200, value: 50_000 };
         let question = Question { resource: Resource::Cpu, now_ms: NOW_MS, current: None, previous: None };
-        let answer = Params::default().recommend(&question, &Made(vec![crowd]));
+        let answer = GoalParams::default().recommend(&question, &Made(vec![crowd]));
         assert_eq!((answer.tier.as_str(), answer.span_seconds), ("image:tag", 600));
         assert!(!answer.evidence().is_enough());
         let days = Ran { scope: Scope::Image, ms: 3 * DAY_MS, containers: 1, value: 900_000 };
-        let answer = Params::default().recommend(&question, &Made(vec![crowd, days]));
+        let answer = GoalParams::default().recommend(&question, &Made(vec![crowd, days]));
         assert_eq!((answer.tier.as_str(), answer.request > Some(900_000)), ("image", true));
     }
 

@@ -2,34 +2,34 @@
 //!
 //! Amounts are thousandths of a core, or bytes.
 
-use super::{Bounds, LimitsMode};
+use super::{LimitsMode, RequestBounds};
 
 /// A bound with the name it is shown by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cap<'a> {
+pub enum NamedBound<'a> {
     /// Not below this.
     AtLeast(u64, &'a str),
     /// Not above this.
     AtMost(u64, &'a str),
 }
 
-impl Bounds {
+impl RequestBounds {
     /// As caps named `<whose> min` and `<whose> max`.
-    pub fn caps<'a>(self, min_name: &'a str, max_name: &'a str) -> impl Iterator<Item = Cap<'a>> {
-        let min = self.min.map(|min| Cap::AtLeast(min, min_name));
-        min.into_iter().chain(self.max.map(|max| Cap::AtMost(max, max_name)))
+    pub fn caps<'a>(self, min_name: &'a str, max_name: &'a str) -> impl Iterator<Item = NamedBound<'a>> {
+        let min = self.min.map(|min| NamedBound::AtLeast(min, min_name));
+        min.into_iter().chain(self.max.map(|max| NamedBound::AtMost(max, max_name)))
     }
 }
 
 /// The value within all caps, each applied to what those before left, and the names of those that moved it and were not
 /// moved over in turn. Where two contradict each other the later one holds.
-pub fn capped<'a>(value: u64, caps: impl IntoIterator<Item = Cap<'a>>) -> (u64, Vec<&'a str>) {
+pub fn capped<'a>(value: u64, caps: impl IntoIterator<Item = NamedBound<'a>>) -> (u64, Vec<&'a str>) {
     let mut value = value;
     let mut by = Vec::new();
     for cap in caps {
         let (next, name) = match cap {
-            Cap::AtLeast(bound, name) => (value.max(bound), name),
-            Cap::AtMost(bound, name) => (value.min(bound), name),
+            NamedBound::AtLeast(bound, name) => (value.max(bound), name),
+            NamedBound::AtMost(bound, name) => (value.min(bound), name),
         };
         if next != value {
             value = next;

@@ -72,7 +72,7 @@ pub enum InitialResources {
 
 /// Least and greatest request. Thousandths of a core, or bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Bounds {
+pub struct RequestBounds {
     /// Least.
     pub min: Option<u64>,
     /// Greatest.
@@ -87,14 +87,14 @@ pub struct ContainerPolicy {
     /// Whether it gets recommendations at all.
     pub off: bool,
     /// Bounds of its CPU request.
-    pub cpu: Bounds,
+    pub cpu: RequestBounds,
     /// Bounds of its memory request.
-    pub memory: Bounds,
+    pub memory: RequestBounds,
 }
 
 impl ContainerPolicy {
     /// The bounds of one resource.
-    pub const fn bounds(&self, resource: Resource) -> Bounds {
+    pub const fn bounds(&self, resource: Resource) -> RequestBounds {
         match resource {
             Resource::Cpu => self.cpu,
             Resource::Memory => self.memory,

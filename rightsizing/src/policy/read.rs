@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use super::fields::At;
 use super::{
-    Bounds, ContainerPolicy, Goals, InitialResources, LimitsMode, More, Policy, PolicyError, StartupBoost,
-    UpdateMode, selector, update,
+    ContainerPolicy, Goals, InitialResources, LimitsMode, More, Policy, PolicyError, RequestBounds,
+    StartupBoost, UpdateMode, selector, update,
 };
 
 /// `apiVersion` of a policy.
@@ -247,7 +247,7 @@ fn container(at: &At<'_>) -> Result<ContainerPolicy, PolicyError> {
             requests.error("the container's mode is off, so its bounds mean nothing", "remove one of both")
         );
     }
-    let (mut cpu, mut memory) = (Bounds::default(), Bounds::default());
+    let (mut cpu, mut memory) = (RequestBounds::default(), RequestBounds::default());
     if let Some(requests) = requests {
         requests.only(&["cpu", "memory"])?;
         cpu = requests.get("cpu")?.map(|at| bounds(&at, milli)).transpose()?.unwrap_or_default();
@@ -259,10 +259,10 @@ fn container(at: &At<'_>) -> Result<ContainerPolicy, PolicyError> {
 fn bounds(
     at: &At<'_>,
     unit: impl Fn(&At<'_>, Quantity) -> Result<u64, PolicyError>,
-) -> Result<Bounds, PolicyError> {
+) -> Result<RequestBounds, PolicyError> {
     at.only(&["min", "max"])?;
     let of = |name| at.get(name)?.map(|at| unit(&at, at.quantity()?)).transpose();
-    let read = Bounds { min: of("min")?, max: of("max")? };
+    let read = RequestBounds { min: of("min")?, max: of("max")? };
     if let (Some(min), Some(max)) = (at.get("min")?, at.get("max")?)
         && read.min > read.max
     {

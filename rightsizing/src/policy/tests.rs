@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::bounds::{Cap, capped, limit, limit_cap};
+use super::bounds::{NamedBound, capped, limit, limit_cap};
 use super::rank::{Dated, Ranked};
 use super::*;
 
@@ -104,7 +104,7 @@ fn everything_that_can_be_written_is_read_and_written_again() {
         Goals { cpu_threshold: Some(0.9), cpu_over: Some(0.02), memory_over: Some(0.05) }
     );
     assert!(policy.container("log").unwrap().off);
-    assert_eq!(policy.container("web").unwrap().cpu, Bounds { min: Some(100), max: Some(2000) });
+    assert_eq!(policy.container("web").unwrap().cpu, RequestBounds { min: Some(100), max: Some(2000) });
     let object = policy.object(Some("2026-01-01T00:00:00Z"), json!({"conditions": []}));
     assert_eq!(object["metadata"]["creationTimestamp"], "2026-01-01T00:00:00Z");
     let again = read(&object.to_string()).unwrap();
@@ -211,12 +211,12 @@ fn several_objects_are_told_apart() {
 
 #[test]
 fn caps_are_applied_in_order_and_named() {
-    let table: [(u64, &[Cap<'_>], u64, &[&str]); 5] = [
+    let table: [(u64, &[NamedBound<'_>], u64, &[&str]); 5] = [
         (5, &[], 5, &[]),
-        (5, &[Cap::AtLeast(7, "min")], 7, &["min"]),
-        (5, &[Cap::AtMost(3, "max")], 3, &["max"]),
-        (5, &[Cap::AtLeast(7, "min"), Cap::AtMost(6, "limit")], 6, &["min", "limit"]),
-        (5, &[Cap::AtLeast(1, "min"), Cap::AtMost(9, "max")], 5, &[]),
+        (5, &[NamedBound::AtLeast(7, "min")], 7, &["min"]),
+        (5, &[NamedBound::AtMost(3, "max")], 3, &["max"]),
+        (5, &[NamedBound::AtLeast(7, "min"), NamedBound::AtMost(6, "limit")], 6, &["min", "limit"]),
+        (5, &[NamedBound::AtLeast(1, "min"), NamedBound::AtMost(9, "max")], 5, &[]),
     ];
     for (value, caps, want, by) in table {
         assert_eq!(capped(value, caps.iter().copied()), (want, by.to_vec()));
@@ -302,7 +302,7 @@ proptest! {
     fn a_capped_value_keeps_the_last_of_contradicting_bounds(
         value in any::<u64>(), min in any::<u64>(), max in any::<u64>(),
     ) {
-        let (got, by) = capped(value, [Cap::AtLeast(min, "min"), Cap::AtMost(max, "max")]);
+        let (got, by) = capped(value, [NamedBound::AtLeast(min, "min"), NamedBound::AtMost(max, "max")]);
         prop_assert!(got <= max);
         prop_assert!(got >= min || min > max);
         prop_assert_eq!(by.is_empty(), got == value && (min <= value || min > max && max >= min));

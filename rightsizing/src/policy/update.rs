@@ -66,7 +66,7 @@ const MAX_SECONDS: u64 = 365 * DAY_SECONDS;
 
 /// A time of the week in which pods may be changed, UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Window {
+pub struct UpdateWindow {
     /// On which days it begins, Monday first.
     pub days: [bool; 7],
     /// Minute of the day at which it begins.
@@ -75,7 +75,7 @@ pub struct Window {
     pub to: u32,
 }
 
-impl Window {
+impl UpdateWindow {
     /// Whether it is open, seconds since 1970.
     pub fn is_open(&self, now_seconds: u64) -> bool {
         let minute = u32::try_from(now_seconds % DAY_SECONDS / 60).unwrap_or_default();
@@ -108,7 +108,7 @@ pub struct Updates {
     /// A pod younger than that is left alone unless it was OOM-killed, seconds.
     pub min_age_seconds: u64,
     /// Pods are changed only in these; without any, at all times.
-    pub windows: Vec<Window>,
+    pub windows: Vec<UpdateWindow>,
     /// How long the first replica with another size is watched before others get it, seconds; 0 = not at all.
     pub canary_seconds: u64,
 }
@@ -212,7 +212,7 @@ fn unavailable(at: &At<'_>) -> Result<MaxUnavailable, PolicyError> {
     }
 }
 
-fn windows(at: &At<'_>) -> Result<Vec<Window>, PolicyError> {
+fn windows(at: &At<'_>) -> Result<Vec<UpdateWindow>, PolicyError> {
     let items = at.items()?;
     if items.len() > MAX_WINDOWS {
         return Err(at.error(format!("there are over {MAX_WINDOWS} windows"), "give fewer"));
@@ -220,7 +220,7 @@ fn windows(at: &At<'_>) -> Result<Vec<Window>, PolicyError> {
     items.iter().map(window).collect()
 }
 
-fn window(at: &At<'_>) -> Result<Window, PolicyError> {
+fn window(at: &At<'_>) -> Result<UpdateWindow, PolicyError> {
     at.only(&["days", "from", "to"])?;
     let mut days = [false; 7];
     match at.get("days")? {
@@ -241,7 +241,7 @@ fn window(at: &At<'_>) -> Result<Window, PolicyError> {
         }
     }
     let of = |name| minute(&at.required(name, "write a time of the day such as \"22:00\", UTC")?);
-    Ok(Window { days, from: of("from")?, to: of("to")? })
+    Ok(UpdateWindow { days, from: of("from")?, to: of("to")? })
 }
 
 fn minute(at: &At<'_>) -> Result<u32, PolicyError> {
@@ -286,7 +286,7 @@ mod tests {
             tolerance_up: 0.05,
             tolerance_down: 0.5,
             min_age_seconds: 60,
-            windows: vec![Window { days, from: 1320, to: 360 }],
+            windows: vec![UpdateWindow { days, from: 1320, to: 360 }],
             canary_seconds: 0,
         };
         assert_eq!(whole.unwrap(), want);
@@ -317,8 +317,11 @@ mod tests {
         // 2026-11-21 was a Saturday.
         let saturday = 20_778 * DAY_SECONDS;
         let hour = |day: u64, hour: u64| saturday + day * DAY_SECONDS + hour * 3600;
-        let night =
-            Window { days: [false, false, false, false, false, true, false], from: 22 * 60, to: 6 * 60 };
+        let night = UpdateWindow {
+            days: [false, false, false, false, false, true, false],
+            from: 22 * 60,
+            to: 6 * 60,
+        };
         for (at, want) in [
             (hour(0, 21), false),
             (hour(0, 22), true),
@@ -329,9 +332,9 @@ mod tests {
         ] {
             assert_eq!(night.is_open(at), want, "{at}");
         }
-        let noon = Window { days: [true; 7], from: 12 * 60, to: 13 * 60 };
+        let noon = UpdateWindow { days: [true; 7], from: 12 * 60, to: 13 * 60 };
         assert!(noon.is_open(hour(3, 12)) && !noon.is_open(hour(3, 13)));
-        let whole = Window { days: [true; 7], from: 0, to: 0 };
+        let whole = UpdateWindow { days: [true; 7], from: 0, to: 0 };
         assert!((0..24).all(|at| whole.is_open(hour(2, at))));
         let updates = Updates { windows: vec![noon], ..Updates::default() };
         assert!(

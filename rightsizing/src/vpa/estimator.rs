@@ -1,7 +1,7 @@
 //! One container's samples, folded as they arrive into what the Vertical Pod Autoscaler would keep of them
 //! (`pkg/recommender/model/container.go`), and the target and bounds it would make of that (`logic/estimator.go`).
 
-use super::Params;
+use super::VpaParams;
 use super::buckets::Buckets;
 use super::decaying::Decaying;
 use super::saved::Saved;
@@ -31,17 +31,17 @@ const CONFIDENCE_SAMPLES: f64 = 1_440.0;
 /// Samples of one resource of one container, folded.
 #[derive(Debug, Clone)]
 pub struct Estimator {
-    params: Params,
+    params: VpaParams,
     resource: Resource,
     histogram: Decaying,
     samples: u64,
     span_ms: Option<(u64, u64)>,
-    window: Window,
+    window: PeakWindow,
 }
 
 /// Samples of the same use and time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Sample {
+pub(super) struct AggregateSample {
     pub(super) time_ms: u64,
     /// In the unit of the resource.
     pub(super) value: u64,
@@ -50,7 +50,7 @@ pub(super) struct Sample {
 
 /// The day of memory whose peak is being looked for.
 #[derive(Debug, Clone, Copy, Default)]
-struct Window {
+struct PeakWindow {
     end_ms: Option<u64>,
     usage_peak: f64,
     oom_peak: f64,
@@ -58,17 +58,17 @@ struct Window {
 
 impl Estimator {
     /// One that has seen nothing.
-    pub fn new(params: Params, resource: Resource) -> Self {
+    pub fn new(params: VpaParams, resource: Resource) -> Self {
         let histogram = Decaying::new(Buckets::of(resource), half_life(&params, resource));
-        Self { params, resource, histogram, samples: 0, span_ms: None, window: Window::default() }
+        Self { params, resource, histogram, samples: 0, span_ms: None, window: PeakWindow::default() }
     }
 
     /// One that goes on from a checkpoint.
-    pub fn of_saved(params: Params, resource: Resource, saved: &Saved) -> Self {
+    pub fn of_saved(params: VpaParams, resource: Resource, saved: &Saved) -> Self {
         let histogram =
             Decaying::of_saved(Buckets::of(resource), half_life(&params, resource), &saved.histogram);
         let (samples, span_ms) = (saved.samples, saved.span_ms);
-        Self { params, resource, histogram, samples, span_ms, window: Window::default() }
+        Self { params, resource, histogram, samples, span_ms, window: PeakWindow::default() }
     }
 
     /// What a checkpoint of this time keeps of it: the peak of a window that is not over is left out, as it may be taken out again.
@@ -89,11 +89,11 @@ impl Estimator {
 
     /// Counts a sample: its start and the use in the unit of the resource. What is older than the newest is dropped.
     pub fn sample(&mut self, time_ms: u64, value: u64) {
-        self.alike(Sample { time_ms, value, count: 1 });
+        self.alike(AggregateSample { time_ms, value, count: 1 });
     }
 
     /// Counts samples of the same use and time.
-    pub(super) fn alike(&mut self, Sample { time_ms, value, count }: Sample) {
+    pub(super) fn alike(&mut self, AggregateSample { time_ms, value, count }: AggregateSample) {
         let newest = self.span_ms.map(|span| span.1);
         if newest.is_some_and(|newest| time_ms < newest) {
             return;
@@ -138,7 +138,7 @@ impl Estimator {
         } else {
             let interval = self.params.memory_interval_ms.max(1);
             let end = end + ((time_ms - end) / interval + 1) * interval;
-            self.window = Window { end_ms: Some(end), ..Window::default() };
+            self.window = PeakWindow { end_ms: Some(end), ..PeakWindow::default() };
         }
         self.histogram.add(value, PEAK_WEIGHT, self.window.end_ms.unwrap_or(time_ms));
         if is_oom {
@@ -200,7 +200,7 @@ impl Estimator {
     }
 }
 
-fn half_life(params: &Params, resource: Resource) -> u64 {
+fn half_life(params: &VpaParams, resource: Resource) -> u64 {
     match resource {
         Resource::Cpu => params.cpu_half_life_ms,
         Resource::Memory => params.memory_half_life_ms,

@@ -28,15 +28,15 @@ use crate::units::DAY_MS;
 
 pub use buckets::Buckets;
 pub use decaying::Decaying;
+use estimator::AggregateSample;
 pub use estimator::Estimator;
-use estimator::Sample;
 pub use saved::{Saved, SavedHistogram};
 use wide::Wide;
 
 /// Parameters of the rule, by default those of the recommender's flags.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Params {
+pub struct VpaParams {
     /// Percentile of the target, 0 to 1 (`--target-cpu-percentile`, `--target-memory-percentile`).
     pub target: f64,
     /// Percentile of the lower bound, 0 to 1.
@@ -64,7 +64,7 @@ pub struct Params {
     pub min_memory_bytes: u64,
 }
 
-impl Default for Params {
+impl Default for VpaParams {
     fn default() -> Self {
         Self {
             target: 0.9,
@@ -83,7 +83,7 @@ impl Default for Params {
     }
 }
 
-impl Params {
+impl VpaParams {
     /// The same for one of so many containers of a pod: the least requests are a pod's, split evenly and cut to whole millicores and bytes
     /// (`GetRecommendedPodResources`, `pkg/recommender/logic/recommender.go`).
     #[must_use]
@@ -104,7 +104,7 @@ impl Params {
     }
 }
 
-impl Rule for Params {
+impl Rule for VpaParams {
     fn name(&self) -> &'static str {
         "vpa"
     }
@@ -114,7 +114,7 @@ impl Rule for Params {
     }
 }
 
-impl Params {
+impl VpaParams {
     fn replay(&self, estimator: &mut Estimator, question: &Question, history: &dyn History) {
         let from_ms = question.now_ms.saturating_sub(self.window_ms);
         let minutes = history.minutes(Scope::Own, from_ms / 60_000);
@@ -127,7 +127,7 @@ impl Params {
                 Resource::Cpu => minute.mean,
                 Resource::Memory => minute.peak,
             };
-            Sample { time_ms: minute.minute * 60_000, value, count: 1 }
+            AggregateSample { time_ms: minute.minute * 60_000, value, count: 1 }
         });
         let mut samples = minutes.chain(wide.samples).peekable();
         let mut take = |estimator: &mut Estimator, until_ms: u64| {

@@ -19,8 +19,8 @@ fn estimate(resource: Resource, percentile: f64) -> u64 {
     (base + (base as f64 * 0.15) as u64) * size
 }
 
-fn bare() -> Params {
-    Params { min_cpu_micro: 0, min_memory_bytes: 0, ..Params::default() }
+fn bare() -> VpaParams {
+    VpaParams { min_cpu_micro: 0, min_memory_bytes: 0, ..VpaParams::default() }
 }
 
 #[test]
@@ -86,13 +86,13 @@ fn a_recorded_recommender_is_answered_like() {
     let web = [(6, 6_002), (7, 6_669), (8, 10_000), (9, 9_345), (10, 8_004), (11, 8_008), (12, 2_666)];
     let oomer = [(1, 2_220), (2, 10_000), (3, 8_886)];
     for (weights, want) in [(&web[..], [182, 106, 31_919]), (&oomer[..], [49, 26, 7_704])] {
-        let mut estimator = Estimator::new(Params::default(), Resource::Cpu);
+        let mut estimator = Estimator::new(VpaParams::default(), Resource::Cpu);
         let buckets = Buckets::of(Resource::Cpu);
         let (first, last) = (T0, T0 + 553_000);
         for (bucket, count) in weights {
             let middle = buckets.start(*bucket).midpoint(buckets.start(*bucket + 1));
             let value = (middle * 1e6) as u64;
-            estimator.alike(Sample { time_ms: last, value, count: *count });
+            estimator.alike(AggregateSample { time_ms: last, value, count: *count });
         }
         estimator.cover((first, last));
         let answer = estimator.answer(None);
@@ -180,7 +180,7 @@ fn an_oom_kill_is_a_peak_a_fifth_or_100_mib_above() {
 
 #[test]
 fn floors_hold_and_nothing_is_said_of_nothing() {
-    let mut estimator = Estimator::new(Params::default(), Resource::Cpu);
+    let mut estimator = Estimator::new(VpaParams::default(), Resource::Cpu);
     assert_eq!(estimator.answer(None), Answer::none());
     estimator.sample(T0, 1_000);
     assert_eq!(estimator.answer(None).request, Some(25_000));
@@ -306,14 +306,14 @@ fn the_least_of_a_pod_is_split_over_its_containers() {
         (3, 8, 87_381_333),
         (5, 5, 52_428_800),
     ] {
-        let params = Params::default().of_pod(containers);
+        let params = VpaParams::default().of_pod(containers);
         assert_eq!((params.min_cpu_micro, params.min_memory_bytes), (cpu * 1_000, memory), "{containers}");
     }
 }
 
 #[test]
 fn what_a_checkpoint_keeps_answers_alike() {
-    let params = Params::default();
+    let params = VpaParams::default();
     for resource in Resource::ALL {
         let mut whole = Estimator::new(params, resource);
         for minute in 0..3 * 1_440u64 {
@@ -370,6 +370,9 @@ fn a_checkpoint_that_makes_no_sense_tells_nothing() {
         histogram(&[(900, 1)], 1.0),
     ] {
         let saved = Saved { histogram: wrong, span_ms: Some((0, 1)), samples: 5 };
-        assert_eq!(Estimator::of_saved(Params::default(), Resource::Cpu, &saved).answer(None).request, None);
+        assert_eq!(
+            Estimator::of_saved(VpaParams::default(), Resource::Cpu, &saved).answer(None).request,
+            None
+        );
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::estimator::Sample;
+use super::estimator::AggregateSample;
 use crate::Resource;
 use crate::history::{History, Scope};
 use crate::rule::Question;
@@ -13,7 +13,7 @@ use crate::units::{DAY_MS, HOUR_MS};
 /// Samples in the order of time, and the time from the first to the last minute that they stand for.
 #[derive(Debug, Default)]
 pub(super) struct Wide {
-    pub(super) samples: Vec<Sample>,
+    pub(super) samples: Vec<AggregateSample>,
     pub(super) span_ms: Option<(u64, u64)>,
 }
 
@@ -32,7 +32,7 @@ impl Wide {
             wide.span_ms = Some((wide.span_ms.map_or(start, |span| span.0), end.saturating_sub(60_000)));
             if question.resource == Resource::Memory {
                 let count = hour.all.total().div_ceil(60_000);
-                wide.samples.push(Sample { time_ms: start, value: hour.peak, count });
+                wide.samples.push(AggregateSample { time_ms: start, value: hour.peak, count });
             }
         });
         if question.resource == Resource::Cpu {
@@ -46,7 +46,7 @@ impl Wide {
                 let (time_ms, scheme) = (first.midpoint(end), day.minutes.scheme());
                 wide.samples.extend(day.minutes.buckets().iter().map(|(bucket, count)| {
                     let value = scheme.start(*bucket).midpoint(scheme.end(*bucket));
-                    Sample { time_ms, value, count: *count }
+                    AggregateSample { time_ms, value, count: *count }
                 }));
             });
         }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use evenkeel_model::key::ContainerKey;
 use evenkeel_model::rollup::Rollup;
 use evenkeel_rightsizing::Resource;
-use evenkeel_rightsizing::histogram::{Histogram, Tally};
+use evenkeel_rightsizing::histogram::{BucketTally, Histogram};
 use evenkeel_rightsizing::history::{Day, Event, History, Hour, Minute, Running, Scope};
-use evenkeel_rightsizing::usage::Second;
+use evenkeel_rightsizing::usage::UsageSecond;
 
 use super::Shared;
 use super::minute::Kept;
@@ -261,7 +261,7 @@ impl<'a> View<'a> {
 /// row because a histogram takes several times as long.
 #[derive(Default)]
 struct Unfolded {
-    tally: Tally,
+    tally: BucketTally,
     peak: u64,
 }
 
@@ -489,7 +489,7 @@ impl History for View<'_> {
     fn visit_running(&self, visit: &mut dyn FnMut(&Running<'_>)) {
         for id in self.series(Scope::Own) {
             for (_, slot) in self.state.live_of(id).filter(|(_, slot)| self.counts_unfolded(slot)) {
-                let seconds: Vec<Second> = slot.seconds.kept(self.resource).collect();
+                let seconds: Vec<UsageSecond> = slot.seconds.kept(self.resource).collect();
                 let asked = slot.identity.requested.as_ref();
                 let limit = match self.resource {
                     Resource::Cpu => asked.and_then(|r| r.cpu_limit_milli).map(|m| m.saturating_mul(1_000)),

@@ -131,9 +131,9 @@ impl Seconds {
     }
 
     /// All that are kept of one resource, oldest first.
-    pub fn kept(&self, resource: Resource) -> impl Iterator<Item = usage::Second> {
+    pub fn kept(&self, resource: Resource) -> impl Iterator<Item = usage::UsageSecond> {
         self.all().filter_map(move |second| {
-            Some(usage::Second {
+            Some(usage::UsageSecond {
                 time_ms: self.base_ms + u64::from(second.offset_ms),
                 weight_ms: u64::from(second.weight_ms),
                 value: second.value(resource)?,

@@ -3,8 +3,8 @@
 use evenkeel_model::usage::Percentile;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::backtest::foretold::{Foretold, foretold};
-use evenkeel_rightsizing::backtest::trace::Series;
-use evenkeel_rightsizing::forecast::Window;
+use evenkeel_rightsizing::backtest::trace::TraceSeries;
+use evenkeel_rightsizing::forecast::ForecastWindow;
 use serde::Serialize;
 
 use super::read::Progress;
@@ -32,12 +32,12 @@ struct ForecastCoverage {
 
 /// Foretells every hour and day of all series from what lies before it.
 pub(super) fn run(
-    trace: &[Series],
+    trace: &[TraceSeries],
     resource: Resource,
     progress: &mut Progress,
     output: &Output,
 ) -> Result<YesOrNo, Failure> {
-    let judged = [Window::Hour, Window::Day].map(|window| {
+    let judged = [ForecastWindow::Hour, ForecastWindow::Day].map(|window| {
         let mut all = Foretold::default();
         for (done, series) in trace.iter().enumerate() {
             all.merge(&foretold(series, resource, window));

@@ -3,9 +3,9 @@
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::backtest::Schedule;
 use evenkeel_rightsizing::backtest::halves::{NAMES, of};
-use evenkeel_rightsizing::backtest::replay::Outcome;
-use evenkeel_rightsizing::backtest::trace::Series;
-use evenkeel_rightsizing::named::Named;
+use evenkeel_rightsizing::backtest::replay::SeriesResult;
+use evenkeel_rightsizing::backtest::trace::TraceSeries;
+use evenkeel_rightsizing::named::NamedRule;
 use serde::Serialize;
 
 use super::Replayed;
@@ -24,10 +24,10 @@ pub(in crate::commands) struct OnHalf {
 
 /// What became of a rule on every half; nothing where a half has nothing to judge.
 pub(super) fn on_halves(
-    trace: &[Series],
-    outcomes: &[Outcome],
+    trace: &[TraceSeries],
+    outcomes: &[SeriesResult],
     resource: Resource,
-    rule: &Named,
+    rule: &NamedRule,
     schedule: &Schedule,
 ) -> Vec<OnHalf> {
     let halves = of(trace, outcomes, resource, schedule, rule.fill());

@@ -2,7 +2,7 @@
 
 use evenkeel_proto::v1::QuerySeriesRequest;
 use evenkeel_rightsizing::Resource;
-use evenkeel_rightsizing::backtest::trace::Series;
+use evenkeel_rightsizing::backtest::trace::TraceSeries;
 
 use crate::client::{Address, block_on};
 use crate::commands::series;
@@ -17,11 +17,11 @@ pub(super) fn trace(
     namespace: &str,
     resource: Resource,
     address: &Address,
-) -> Result<Vec<Series>, Failure> {
+) -> Result<Vec<TraceSeries>, Failure> {
     let whole = [String::new()];
     let asked = if workloads.is_empty() { &whole[..] } else { workloads };
     block_on(async {
-        let mut all: Vec<Series> = Vec::new();
+        let mut all: Vec<TraceSeries> = Vec::new();
         for text in asked {
             let (mut found, mut gaps) = series::stored(address, request(text, namespace, resource)).await?;
             if found.is_empty()

@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::backtest::paired::{Difference, Paired};
-use evenkeel_rightsizing::backtest::replay::{self, Outcome, Request};
+use evenkeel_rightsizing::backtest::replay::{self, SeriesResult, TimedRequest};
 use evenkeel_rightsizing::backtest::score::{Score, Summary};
-use evenkeel_rightsizing::backtest::trace::{Seconds, Series};
+use evenkeel_rightsizing::backtest::trace::{Seconds, TraceSeries};
 use evenkeel_rightsizing::backtest::{Schedule, html, svg};
-use evenkeel_rightsizing::named::{Named, duration_ms};
+use evenkeel_rightsizing::named::{NamedRule, duration_ms};
 use serde::Serialize;
 
 use crate::client::Address;
@@ -193,7 +193,7 @@ pub(super) struct Replayed {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) halves: Option<Vec<halves::OnHalf>>,
     #[serde(skip)]
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<SeriesResult>,
 }
 
 impl Replayed {
@@ -293,7 +293,7 @@ pub(super) struct Judged {
 }
 
 impl Judged {
-    fn new(series: &Series, score: &Score) -> Self {
+    fn new(series: &TraceSeries, score: &Score) -> Self {
         let known = |value: f64| (score.steps > 0).then_some(value);
         Self {
             series: series.name.clone(),
@@ -366,7 +366,7 @@ fn trace(
     resource: Resource,
     address: &Address,
     progress: &mut Progress,
-) -> Result<Vec<Series>, Failure> {
+) -> Result<Vec<TraceSeries>, Failure> {
     if let Some(workloads) = &args.history {
         return history::trace(workloads, &args.namespace, resource, address);
     }
@@ -401,9 +401,9 @@ fn compare(replayed: &mut [Replayed], resource: Resource) {
 }
 
 /// The rules and how they were named.
-fn rules(args: &BacktestArgs) -> Result<Vec<(String, Named)>, Failure> {
+fn rules(args: &BacktestArgs) -> Result<Vec<(String, NamedRule)>, Failure> {
     let one = |text: &String| {
-        let rule = Named::parse(text).map_err(|error| {
+        let rule = NamedRule::parse(text).map_err(|error| {
             Failure::usage(
                 "cannot choose a rule",
                 "--rule",
@@ -413,7 +413,7 @@ fn rules(args: &BacktestArgs) -> Result<Vec<(String, Named)>, Failure> {
         })?;
         Ok((text.clone(), rule))
     };
-    let rules: Vec<(String, Named)> = args.rules.iter().map(one).collect::<Result<_, Failure>>()?;
+    let rules: Vec<(String, NamedRule)> = args.rules.iter().map(one).collect::<Result<_, Failure>>()?;
     let single = args.requests_out.as_ref().map(|_| "--requests-out").or(args.svg.as_ref().map(|_| "--svg"));
     match single.filter(|_| rules.len() > 1) {
         Some(option) => {
@@ -425,7 +425,7 @@ fn rules(args: &BacktestArgs) -> Result<Vec<(String, Named)>, Failure> {
 }
 
 /// Place of the series to draw, if one is to be drawn.
-fn drawn(args: &BacktestArgs, trace: &[Series]) -> Result<Option<usize>, Failure> {
+fn drawn(args: &BacktestArgs, trace: &[TraceSeries]) -> Result<Option<usize>, Failure> {
     if args.svg.is_none() {
         return Ok(None);
     }
@@ -447,10 +447,10 @@ fn drawn(args: &BacktestArgs, trace: &[Series]) -> Result<Option<usize>, Failure
 }
 
 fn replayed(
-    trace: &[Series],
+    trace: &[TraceSeries],
     resource: Resource,
     name: &str,
-    rule: &Named,
+    rule: &NamedRule,
     schedule: &Schedule,
     progress: &mut Progress,
 ) -> Replayed {
@@ -497,14 +497,14 @@ pub(crate) struct AtEqualRisk {
 /// Replays stored series under rules by name, and holds the rules against the first one at equal risk; nothing where no
 /// series is long enough.
 pub(crate) fn at_equal_risk(
-    trace: &[Series],
+    trace: &[TraceSeries],
     resource: Resource,
-    rules: &[(String, Named)],
+    rules: &[(String, NamedRule)],
 ) -> Vec<AtEqualRisk> {
     let mut progress = Progress::new();
     let schedule = Schedule::default();
     let replay =
-        |(name, rule): &(String, Named)| replayed(trace, resource, name, rule, &schedule, &mut progress);
+        |(name, rule): &(String, NamedRule)| replayed(trace, resource, name, rule, &schedule, &mut progress);
     let mut all: Vec<Replayed> = rules.iter().map(replay).collect();
     progress.end();
     compare(&mut all, resource);
@@ -546,7 +546,7 @@ pub(super) struct SeriesRecommendation {
 
 impl SeriesRecommendation {
     pub(super) fn new(
-        series: &Series,
+        series: &TraceSeries,
         resource: Resource,
         rule: &str,
         answer: evenkeel_rightsizing::rule::Answer,
@@ -576,7 +576,7 @@ pub(super) fn recommend_of_prometheus(
     namespace: Option<&str>,
     output: &Output,
 ) -> Result<YesOrNo, Failure> {
-    let (rule, now) = (Named::default(), now_ms());
+    let (rule, now) = (NamedRule::default(), now_ms());
     let mut progress = Progress::new();
     let (mut said, mut text, mut remarks) = (Vec::new(), String::new(), Vec::new());
     for resource in Resource::ALL {
@@ -605,9 +605,9 @@ const STEP_MS: u64 = 300_000;
 
 fn answer_at(
     args: &BacktestArgs,
-    trace: &[Series],
+    trace: &[TraceSeries],
     resource: Resource,
-    rules: &[(String, Named)],
+    rules: &[(String, NamedRule)],
     at: u64,
     output: &Output,
 ) -> Result<YesOrNo, Failure> {
@@ -619,7 +619,8 @@ fn answer_at(
             if let Some(request) = answer.request {
                 let (lower, upper) = (answer.lower, answer.upper);
                 let risk = answer.risk_then;
-                requests.push((series.name.as_str(), Request { time_ms: at, request, lower, upper, risk }));
+                requests
+                    .push((series.name.as_str(), TimedRequest { time_ms: at, request, lower, upper, risk }));
             }
             said.push(SeriesRecommendation::new(series, resource, name, answer));
         }

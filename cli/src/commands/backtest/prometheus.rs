@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use evenkeel_model::shown;
 use evenkeel_rightsizing::Resource;
-use evenkeel_rightsizing::backtest::trace::{Sample, Series};
+use evenkeel_rightsizing::backtest::trace::{TraceSample, TraceSeries};
 use serde::Deserialize;
 use ureq::Agent;
 
@@ -56,7 +56,7 @@ pub(super) struct RangeQuery<'a> {
 /// Series, and how many samples were left out.
 #[derive(Debug)]
 pub(super) struct Answered {
-    pub(super) series: Vec<Series>,
+    pub(super) series: Vec<TraceSeries>,
     /// No measurement, or twice at one time.
     pub(super) left_out: u64,
     /// What Prometheus warned of: then parts may be missing.
@@ -214,8 +214,8 @@ impl Gathered {
     fn finish(self) -> Answered {
         let series = self.series.into_iter().filter(|(_, samples)| !samples.is_empty());
         let series = series.map(|(name, samples)| {
-            let samples = samples.into_iter().map(|(time_ms, value)| Sample { time_ms, value });
-            Series { name, samples: samples.collect() }
+            let samples = samples.into_iter().map(|(time_ms, value)| TraceSample { time_ms, value });
+            TraceSeries { name, samples: samples.collect() }
         });
         Answered { series: series.collect(), left_out: self.left_out, warnings: self.warnings }
     }
@@ -264,8 +264,9 @@ mod tests {
         ));
         let answered = gathered.finish();
         let samples =
-            [Sample { time_ms: 30_500, value: 1 }, Sample { time_ms: 60_000, value: 500_000 }].to_vec();
-        assert_eq!(answered.series, [Series { name: "n/p/c".into(), samples }]);
+            [TraceSample { time_ms: 30_500, value: 1 }, TraceSample { time_ms: 60_000, value: 500_000 }]
+                .to_vec();
+        assert_eq!(answered.series, [TraceSeries { name: "n/p/c".into(), samples }]);
         assert_eq!((answered.left_out, answered.warnings.len(), answered.remarks().len()), (5, 1, 2));
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use evenkeel_rightsizing::Resource;
-use evenkeel_rightsizing::backtest::trace::{Reader, Series};
+use evenkeel_rightsizing::backtest::trace::{TraceReader, TraceSeries};
 use flate2::read::MultiGzDecoder;
 
 use crate::failure::Failure;
@@ -25,7 +25,7 @@ pub(super) fn trace(
     path: &Path,
     resource: Resource,
     progress: &mut Progress,
-) -> Result<Vec<Series>, Failure> {
+) -> Result<Vec<TraceSeries>, Failure> {
     let name = input::name(path);
     let failed = |error: &io::Error| {
         Failure::new(
@@ -61,8 +61,8 @@ fn feed(
     name: &str,
     resource: Resource,
     progress: &mut Progress,
-) -> Result<Vec<Series>, Failure> {
-    let mut reader = Reader::new(resource);
+) -> Result<Vec<TraceSeries>, Failure> {
+    let mut reader = TraceReader::new(resource);
     let mut chunk = vec![0; CHUNK];
     let mut total = 0;
     loop {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use evenkeel_model::shown::csv as field;
 use evenkeel_rightsizing::Resource;
-use evenkeel_rightsizing::backtest::replay::Request;
+use evenkeel_rightsizing::backtest::replay::TimedRequest;
 use evenkeel_rightsizing::backtest::trace::Seconds;
 
 use super::{Judged, Replayed, SeriesRecommendation};
@@ -167,7 +167,10 @@ pub(super) fn csv(replayed: &[Replayed]) -> String {
 }
 
 /// Every request in the trace's units.
-pub(super) fn requests<'a>(rows: impl Iterator<Item = (&'a str, Request)>, resource: Resource) -> String {
+pub(super) fn requests<'a>(
+    rows: impl Iterator<Item = (&'a str, TimedRequest)>,
+    resource: Resource,
+) -> String {
     let mut text = String::from("series,t,request,lower,upper\n");
     let shown =
         |value: Option<u64>| value.map(|value| in_units(value, resource).to_string()).unwrap_or_default();
@@ -229,7 +232,7 @@ mod tests {
 
     #[test]
     fn series_of_others_are_cells_and_nothing_else() {
-        let request = Request { time_ms: 1_000, request: 250_000, lower: None, upper: None, risk: None };
+        let request = TimedRequest { time_ms: 1_000, request: 250_000, lower: None, upper: None, risk: None };
         let rows = ["shop/web", "=HYPERLINK(\"x\")", "a\u{1b}[2J,b"].map(|series| (series, request));
         assert_eq!(
             requests(rows.into_iter(), Resource::Cpu),

@@ -10,7 +10,7 @@ use evenkeel_model::panic::Panic;
 use evenkeel_proto::v1::{
     ContainerKind, ListRecommendationsRequest, RecommendPodRequest, RecommendPodResponse, Recommendation,
 };
-use evenkeel_rightsizing::patch::{self, Change};
+use evenkeel_rightsizing::patch::{self, ResourceChange};
 use serde::Serialize;
 
 use super::backtest::{TIMEOUT, time};
@@ -106,8 +106,8 @@ struct RecommendationRow {
 
 impl RecommendationRow {
     /// As a command that carries it out.
-    fn change(&self) -> Change<'_> {
-        Change {
+    fn change(&self) -> ResourceChange<'_> {
+        ResourceChange {
             namespace: &self.namespace,
             workload: &self.workload,
             container: &self.container,

@@ -7,8 +7,8 @@ use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::backtest::Schedule;
 use evenkeel_rightsizing::backtest::replay::replay;
 use evenkeel_rightsizing::backtest::score::{Score, Summary};
-use evenkeel_rightsizing::backtest::trace::{Reader, Sample, Series};
-use evenkeel_rightsizing::named::Named;
+use evenkeel_rightsizing::backtest::trace::{TraceReader, TraceSample, TraceSeries};
+use evenkeel_rightsizing::named::NamedRule;
 use evenkeel_tests::chance::Chance;
 
 use crate::figure::{Figure, Target};
@@ -32,14 +32,15 @@ const LOAD_MEGABYTES: f64 = 100.0;
 pub(crate) fn run(run: &Run) -> Result<Vec<Figure>> {
     run.say(&format!("{SERIES} series of a year are made up and replayed, {AT_ONCE} at a time"));
     let mut chance = Chance::of("backtest");
-    let rule = Named::default();
+    let rule = NamedRule::default();
     let schedule = Schedule::default();
     let mut seconds = 0.0;
     let mut scores: Vec<Score> = Vec::new();
     let mut text = String::new();
     for part in 0..SERIES / AT_ONCE {
         run.check()?;
-        let series: Vec<Series> = (0..AT_ONCE).map(|at| year(&mut chance, part * AT_ONCE + at)).collect();
+        let series: Vec<TraceSeries> =
+            (0..AT_ONCE).map(|at| year(&mut chance, part * AT_ONCE + at)).collect();
         let begun = thread_time()?;
         scores.extend(series.iter().map(|one| replay(one, Resource::Cpu, &rule, &schedule).score));
         seconds += (thread_time()? - begun).as_secs_f64();
@@ -60,17 +61,17 @@ pub(crate) fn run(run: &Run) -> Result<Vec<Figure>> {
 }
 
 /// A daily wave with noise, and rare bursts.
-fn year(chance: &mut Chance, number: u64) -> Series {
+fn year(chance: &mut Chance, number: u64) -> TraceSeries {
     let base = 100_000 + chance.below(2_000_000);
     let sample = |at: u64| {
         let wave = base / 2 + base * (at / 12 % 24) / 24 + chance.below(base);
         let value = if chance.below(500) == 0 { 4 * wave } else { wave };
-        Sample { time_ms: 1_600_000_000_000 + at * 300_000, value }
+        TraceSample { time_ms: 1_600_000_000_000 + at * 300_000, value }
     };
-    Series { name: format!("series-{number}"), samples: (0..YEAR).map(sample).collect() }
+    TraceSeries { name: format!("series-{number}"), samples: (0..YEAR).map(sample).collect() }
 }
 
-fn csv(series: &[Series]) -> Result<String> {
+fn csv(series: &[TraceSeries]) -> Result<String> {
     let mut text = String::from("series,t,value\n");
     for one in series {
         for sample in &one.samples {
@@ -83,7 +84,7 @@ fn csv(series: &[Series]) -> Result<String> {
 /// Megabytes a second.
 fn load(text: &str) -> Result<f64> {
     let begun = thread_time()?;
-    let mut reader = Reader::new(Resource::Cpu);
+    let mut reader = TraceReader::new(Resource::Cpu);
     for chunk in text.as_bytes().chunks(CHUNK) {
         reader.feed(chunk)?;
     }
