@@ -64,7 +64,7 @@ pub struct Config {
     /// What is told of OOM kills.
     pub oom: OomRules,
     /// What is offered for a container that was OOM-killed.
-    pub eviction: eviction::Policy,
+    pub eviction: eviction::EvictionPolicy,
     /// How that is carried out.
     pub acting: Acting,
     /// The converge loop.

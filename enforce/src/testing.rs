@@ -101,7 +101,7 @@ pub(crate) fn config(dir: &Path) -> Config {
         starvation: StarvationRules { enabled: true, rules: starvation_rules() },
         overlay: overlay_rules(),
         oom: OomRules { history: Duration::from_secs(60) },
-        eviction: eviction::Policy::default(),
+        eviction: eviction::EvictionPolicy::default(),
         acting: Acting { mode: CarryOut::Offer, pause: Duration::from_secs(10), min_available: 0 },
         converge: Converge {
             audit_period: Duration::from_secs(10),
@@ -171,8 +171,8 @@ fn band(some: [u32; 2], full: [u32; 2], available: [u32; 2], ahead: u64, times: 
     }
 }
 
-fn pressure_rules() -> pressure::Rules {
-    pressure::Rules {
+fn pressure_rules() -> pressure::PressureConfig {
+    pressure::PressureConfig {
         bands: pressure::Bands {
             warning: band([10, 5], [5, 2], [10, 12], 0, [1000, 2000]),
             high: band([40, 20], [15, 7], [5, 7], 10, [1000, 1000]),
@@ -195,8 +195,8 @@ fn pressure_rules() -> pressure::Rules {
     }
 }
 
-fn starvation_rules() -> starvation::Rules {
-    starvation::Rules {
+fn starvation_rules() -> starvation::StarvationConfig {
+    starvation::StarvationConfig {
         act: true,
         evict: starvation::Evict::Off,
         after_usec: 30_000_000,

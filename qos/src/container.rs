@@ -8,10 +8,10 @@ use evenkeel_model::workload::{
     ContainerKind, ContainerResources, Managed, OomKill, PodFacts, Requested, SourceKind, Workload,
 };
 
-use crate::plan::{ContainerPlan, PlanConfig, Standing, Wishes};
+use crate::plan::{ContainerPlan, PlanConfig, PlanStatus, Wishes};
 use crate::rules::{PodShape, ResourceClasses, RuleSet, cpu_class, defaulted, memory_class, pod_class};
 use crate::why::{Class, Why};
-use crate::wishes::{self, Given};
+use crate::wishes::{self, OtherDecisions};
 
 /// What planning needs to know of one container, wherever it came from.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +40,7 @@ pub(crate) fn plan_container(
     node: &NodeFacts,
     config: &PlanConfig,
     w: &Workload,
-    given: &Given<'_>,
+    given: &OtherDecisions<'_>,
 ) -> ContainerPlan {
     let subject = Subject {
         kind: w.kind,
@@ -52,8 +52,8 @@ pub(crate) fn plan_container(
     let ask = ask(config.rules, &subject);
     let standing = standing(&subject, &ask, &w.managed);
     let wishes = match standing {
-        Standing::Planned => wishes::for_container(node, config, &subject, &ask, given),
-        Standing::Unmanaged(_) | Standing::Unclassified(_) => Wishes::default(),
+        PlanStatus::Planned => wishes::for_container(node, config, &subject, &ask, given),
+        PlanStatus::Unmanaged(_) | PlanStatus::Unclassified(_) => Wishes::default(),
     };
     ContainerPlan {
         id: w.id.clone(),
@@ -70,13 +70,13 @@ pub(crate) fn plan_container(
 }
 
 /// Whether the container may be written: it must be managed, and something must be known of it.
-fn standing(subject: &Subject<'_>, ask: &Ask, managed: &Managed) -> Standing {
+fn standing(subject: &Subject<'_>, ask: &Ask, managed: &Managed) -> PlanStatus {
     match managed {
-        Managed::No(why) => Standing::Unmanaged(why.clone()),
+        Managed::No(why) => PlanStatus::Unmanaged(why.clone()),
         Managed::Yes if is_unknown(subject, ask) => {
-            Standing::Unclassified("nothing is known of what it requests: sampled, never written".into())
+            PlanStatus::Unclassified("nothing is known of what it requests: sampled, never written".into())
         }
-        Managed::Yes => Standing::Planned,
+        Managed::Yes => PlanStatus::Planned,
     }
 }
 

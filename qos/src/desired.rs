@@ -18,10 +18,10 @@ use evenkeel_model::workload::Workload;
 use crate::container::plan_container;
 use crate::cores::Allocation;
 use crate::fair::Allotment;
-use crate::own::{self, Inner, Leaf, Rule, below};
-use crate::plan::{ContainerPlan, PlanConfig, Standing, Wish};
+use crate::own::{self, InnerCgroup, Leaf, Rule, below};
+use crate::plan::{ContainerPlan, PlanConfig, PlanStatus, Wish};
 use crate::rules::cpu_request_of;
-use crate::wishes::{Cpus, Given};
+use crate::wishes::{Cpus, OtherDecisions};
 
 /// What holds for the whole node.
 #[derive(Debug, Clone, Copy)]
@@ -79,7 +79,7 @@ pub struct Desired {
     /// Containers, in the order of the view.
     pub containers: Vec<ContainerPlan>,
     /// Cgroups between owned roots and their containers, the roots among them, by path.
-    pub inner: BTreeMap<String, Inner>,
+    pub inner: BTreeMap<String, InnerCgroup>,
 }
 
 /// The desired state of a node.
@@ -96,7 +96,7 @@ pub fn desired(view: &NodeView<'_>) -> Desired {
 pub fn container(node: &NodeInputs<'_>, of: &ContainerInputs<'_>) -> ContainerPlan {
     let config =
         PlanConfig { cpu_idle_best_effort: node.config.cpu_idle_best_effort && of.can_idle, ..*node.config };
-    let given = Given {
+    let given = OtherDecisions {
         part: of.part,
         score: of.score,
         cpus: node.cores.map(|allocation| Cpus::of(allocation, &of.workload.id)),
@@ -107,7 +107,7 @@ pub fn container(node: &NodeInputs<'_>, of: &ContainerInputs<'_>) -> ContainerPl
 
 /// What is desired of cgroups between owned roots and these containers.
 #[must_use]
-pub fn inner(node: &NodeInputs<'_>, leaves: &[Leaf]) -> BTreeMap<String, Inner> {
+pub fn inner(node: &NodeInputs<'_>, leaves: &[Leaf]) -> BTreeMap<String, InnerCgroup> {
     // As the kubelet gives its own tier all that may be allocated.
     let cpu = node.facts.cpu_milli;
     let rule = Rule { conversion: node.config.cpu_weight, root_request: cpu, node: cpu };
@@ -116,7 +116,7 @@ pub fn inner(node: &NodeInputs<'_>, leaves: &[Leaf]) -> BTreeMap<String, Inner> 
 
 /// What ancestors count of a container; nothing of one that is not written.
 fn leaf(of: &ContainerInputs<'_>, planned: &ContainerPlan) -> Option<Leaf> {
-    if planned.standing != Standing::Planned || planned.wishes.is_empty() {
+    if planned.standing != PlanStatus::Planned || planned.wishes.is_empty() {
         return None;
     }
     let larger = |wish: &Option<Wish<Bytes>>, held: Bytes| wish.as_ref().map_or(held, |w| w.value.max(held));

@@ -52,7 +52,7 @@ impl DynamicRule {
 /// One burstable container, freshly measured. Node-critical ones and infrastructure keep their fixed scores and
 /// are none.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidate {
+pub struct ScoreCandidate {
     /// The workload's id.
     pub id: String,
     /// Its memory request.
@@ -151,7 +151,7 @@ fn by_formula(input: &DynamicInput) -> i64 {
 }
 
 #[derive(Debug, Clone, Default)]
-struct Held {
+struct ScoreState {
     is_over: bool,
     /// The score in force, and whether it was made for a container over its request.
     score: Option<(bool, Wish<OomScoreAdj>)>,
@@ -161,7 +161,7 @@ struct Held {
 #[derive(Debug, Clone)]
 pub struct Dynamic {
     rule: DynamicRule,
-    held: BTreeMap<String, Held>,
+    held: BTreeMap<String, ScoreState>,
 }
 
 impl Dynamic {
@@ -178,8 +178,8 @@ impl Dynamic {
     /// Takes fresh measurements of all burstable containers of a machine with `capacity` memory; the ids whose
     /// score changed, at most as many as the rule allows, the largest changes first. The rest follow in later
     /// rounds.
-    pub fn observe(&mut self, capacity: Bytes, candidates: &[Candidate]) -> Vec<String> {
-        let by_id: BTreeMap<&str, &Candidate> = candidates.iter().map(|c| (c.id.as_str(), c)).collect();
+    pub fn observe(&mut self, capacity: Bytes, candidates: &[ScoreCandidate]) -> Vec<String> {
+        let by_id: BTreeMap<&str, &ScoreCandidate> = candidates.iter().map(|c| (c.id.as_str(), c)).collect();
         self.held.retain(|id, _| by_id.contains_key(id.as_str()));
         for (id, c) in &by_id {
             let held = self.held.entry((*id).to_owned()).or_default();
@@ -197,7 +197,7 @@ impl Dynamic {
         self.write(&wanted)
     }
 
-    fn input(&self, capacity: Bytes, c: &Candidate, rank: Option<Rank>) -> DynamicInput {
+    fn input(&self, capacity: Bytes, c: &ScoreCandidate, rank: Option<Rank>) -> DynamicInput {
         DynamicInput {
             rules: self.rule.rules,
             capacity,
@@ -210,7 +210,7 @@ impl Dynamic {
     }
 
     /// Puts the largest changes in force, as many as the rule allows.
-    fn write(&mut self, wanted: &[(&Candidate, DynamicInput)]) -> Vec<String> {
+    fn write(&mut self, wanted: &[(&ScoreCandidate, DynamicInput)]) -> Vec<String> {
         let mut changes: Vec<_> = wanted
             .iter()
             .filter_map(|(c, input)| {
@@ -240,19 +240,19 @@ impl Dynamic {
     }
 }
 
-fn is_over(c: &Candidate, was: bool, back_percent: u8) -> bool {
+fn is_over(c: &ScoreCandidate, was: bool, back_percent: u8) -> bool {
     let used = u128::from(c.usage.get()) * 100;
     let request = u128::from(c.request.get());
     if was { used >= request * u128::from(back_percent) } else { used > request * 100 }
 }
 
 /// By use over request in steps, then the less important pod, then the larger excess, then by id.
-fn worse_first(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
-    let step = |c: &Candidate| {
+fn worse_first(a: &ScoreCandidate, b: &ScoreCandidate) -> std::cmp::Ordering {
+    let step = |c: &ScoreCandidate| {
         let percent = u128::from(c.usage.get()) * 100;
         percent.checked_div(u128::from(c.request.get())).unwrap_or(u128::MAX) / RANK_STEP_PERCENT
     };
-    let excess = |c: &Candidate| c.usage.saturating_sub(c.request);
+    let excess = |c: &ScoreCandidate| c.usage.saturating_sub(c.request);
     (step(b).cmp(&step(a)))
         .then(a.priority.cmp(&b.priority))
         .then(excess(b).cmp(&excess(a)))

@@ -14,7 +14,7 @@ use crate::container::{Subject, ask};
 use crate::plan::{PlanConfig, Wish};
 use crate::pod;
 use crate::rules::{ResourceClasses, RuleSet};
-use crate::wishes::{self, Given};
+use crate::wishes::{self, OtherDecisions};
 
 /// The answer for one pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -113,7 +113,7 @@ fn explain_container(
     let subject =
         Subject { kind: container.kind, is_pause: false, requested: &requested, facts, oom_kill: None };
     let ask = ask(config.rules, &subject);
-    let wishes = wishes::for_container(node, config, &subject, &ask, &Given::default());
+    let wishes = wishes::for_container(node, config, &subject, &ask, &OtherDecisions::default());
     let class = std::iter::once(format!("qosClass: {}", ask.class_reason.text()));
     let knobs = wishes
         .reasons()

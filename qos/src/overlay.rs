@@ -29,7 +29,7 @@ pub struct Clamp {
 
 /// Everything a step is decided by, in the resource's unit: thousandths of a core, or bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Case {
+pub struct OverlayCase {
     /// The request in force; nothing where there is none.
     pub now: Option<u64>,
     /// What is recommended.
@@ -45,7 +45,7 @@ pub struct Case {
 
 /// A step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct OverlayStep {
     /// The request after it.
     pub value: u64,
     /// What kept it from the recommended value.
@@ -53,11 +53,11 @@ pub struct Step {
 }
 
 /// The next step; `None` when there is nothing worth a step.
-pub fn step(case: &Case) -> Option<Step> {
-    let Case { now, target, limit, free, clamp } = *case;
+pub fn step(case: &OverlayCase) -> Option<OverlayStep> {
+    let OverlayCase { now, target, limit, free, clamp } = *case;
     let Some(now) = now else { return first_step(case) };
     let percent = |part: u64| u64::try_from(u128::from(now) * u128::from(part) / 100).unwrap_or(u64::MAX);
-    let mut step = Step { value: target, capped_by: Vec::new() };
+    let mut step = OverlayStep { value: target, capped_by: Vec::new() };
     step.cap(target.clamp(clamp.least, clamp.most.max(clamp.least)), "band");
     step.cap(step.value.min(limit.unwrap_or(u64::MAX)), "limit");
     if step.value > now {
@@ -73,14 +73,14 @@ pub fn step(case: &Case) -> Option<Step> {
 }
 
 /// Who asked for nothing begins at the least and goes on from there: what it needs was never tried on this node.
-fn first_step(case: &Case) -> Option<Step> {
-    let Case { target, limit, free, clamp, .. } = *case;
-    let mut step = Step { value: target, capped_by: Vec::new() };
+fn first_step(case: &OverlayCase) -> Option<OverlayStep> {
+    let OverlayCase { target, limit, free, clamp, .. } = *case;
+    let mut step = OverlayStep { value: target, capped_by: Vec::new() };
     step.cap(clamp.least, if target < clamp.least { "band" } else { "step" });
     (step.value > 0 && step.value <= free.min(limit.unwrap_or(u64::MAX))).then_some(step)
 }
 
-impl Step {
+impl OverlayStep {
     fn cap(&mut self, value: u64, by: &'static str) {
         if std::mem::replace(&mut self.value, value) != value {
             self.capped_by.push(by);
@@ -93,7 +93,7 @@ impl Step {
 pub struct Advised {
     /// What it was decided by.
     #[serde(flatten)]
-    pub case: Case,
+    pub case: OverlayCase,
     /// The policy and its rule; told in the text alone.
     #[serde(skip)]
     pub by: Option<(String, String)>,
@@ -167,8 +167,8 @@ mod tests {
             ("a change nobody sees", 500, 505, None, 9000, None),
         ];
         for (name, now, target, limit, free, want) in table {
-            let got = step(&Case { now: Some(now), target, limit, free, clamp: CLAMP });
-            let want = want.map(|(value, by)| Step { value, capped_by: by.to_vec() });
+            let got = step(&OverlayCase { now: Some(now), target, limit, free, clamp: CLAMP });
+            let want = want.map(|(value, by)| OverlayStep { value, capped_by: by.to_vec() });
             assert_eq!(got, want, "{name}");
         }
     }
@@ -185,8 +185,8 @@ mod tests {
             ("a limit below", 500, Some(9), 9000, None),
         ];
         for (name, target, limit, free, want) in table {
-            let case = Case { now: None, target, limit, free, clamp: CLAMP };
-            let want = want.map(|(value, by)| Step { value, capped_by: by.to_vec() });
+            let case = OverlayCase { now: None, target, limit, free, clamp: CLAMP };
+            let want = want.map(|(value, by)| OverlayStep { value, capped_by: by.to_vec() });
             assert_eq!(step(&case), want, "{name}");
             let again = want.map_or_else(|| "none".to_owned(), |step| step.value.to_string());
             assert_eq!(Advised { case, by: None }.again(), again, "{name}");
@@ -227,17 +227,17 @@ mod tests {
             let mut at = now;
             let mut free = free;
             for _ in 0..200 {
-                let case = Case { now: Some(at), target, limit, free, clamp: CLAMP };
+                let case = OverlayCase { now: Some(at), target, limit, free, clamp: CLAMP };
                 let again = Advised { case, by: None }.again();
                 prop_assert_eq!(again, step(&case).map_or(at, |s| s.value).to_string());
-                let Some(Step { value, .. }) = step(&case) else { break };
+                let Some(OverlayStep { value, .. }) = step(&case) else { break };
                 prop_assert!((10..=4000).contains(&value));
                 prop_assert!(value * 100 <= at * 150 + 100 && value * 100 + 100 >= at * 80);
                 prop_assert!(value <= at || value - at <= free);
                 free = (free + at).saturating_sub(value);
                 at = value;
             }
-            let last = step(&Case { now: Some(at), target, limit, free, clamp: CLAMP });
+            let last = step(&OverlayCase { now: Some(at), target, limit, free, clamp: CLAMP });
             prop_assert_eq!(last, None);
         }
     }

@@ -43,7 +43,7 @@ pub struct Current {
 
 /// What an inner cgroup should hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Inner {
+pub struct InnerCgroup {
     /// `memory.min`.
     pub min: Wish<Bytes>,
     /// `memory.low`.
@@ -58,7 +58,7 @@ pub struct Inner {
 
 /// One value to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
+pub enum InnerValue {
     /// `memory.min`.
     Min(Wish<Bytes>),
     /// `memory.low`.
@@ -71,11 +71,11 @@ pub enum Value {
 
 /// One write, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct InnerWrite {
     /// The inner cgroup.
     pub path: String,
     /// What to write.
-    pub value: Value,
+    pub value: InnerValue,
 }
 
 /// How requests become weights.
@@ -109,7 +109,7 @@ pub fn leaf_weight(request: MilliCpu, node: MilliCpu) -> Wish<CpuWeight> {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Sums {
+struct ProtectionSums {
     min: Bytes,
     low: Bytes,
     request: MilliCpu,
@@ -118,7 +118,7 @@ struct Sums {
 
 /// What every inner cgroup of the subtree `root` should hold, from `root` itself to the parents of leaves, by
 /// path. Leaves outside the subtree are not counted; the insides of a container are its own.
-pub fn inner(root: &str, rule: Rule, leaves: &[Leaf]) -> BTreeMap<String, Inner> {
+pub fn inner(root: &str, rule: Rule, leaves: &[Leaf]) -> BTreeMap<String, InnerCgroup> {
     divided(root, rule, leaves, &BTreeMap::new())
 }
 
@@ -129,9 +129,9 @@ pub(crate) fn divided(
     rule: Rule,
     leaves: &[Leaf],
     parts: &BTreeMap<String, Allotment>,
-) -> BTreeMap<String, Inner> {
+) -> BTreeMap<String, InnerCgroup> {
     let root = root.trim_end_matches('/');
-    let mut sums: BTreeMap<&str, Sums> = BTreeMap::new();
+    let mut sums: BTreeMap<&str, ProtectionSums> = BTreeMap::new();
     for leaf in leaves.iter().filter(|l| below(root, &l.path)) {
         for ancestor in ancestors(root, &leaf.path) {
             let sum = sums.entry(ancestor).or_default();
@@ -144,13 +144,15 @@ pub(crate) fn divided(
     for leaf in leaves {
         sums.remove(leaf.path.as_str());
     }
-    let hold = |(path, sum): (&str, Sums)| (path.to_owned(), hold(sum, path == root, rule, parts.get(path)));
+    let hold = |(path, sum): (&str, ProtectionSums)| {
+        (path.to_owned(), hold(sum, path == root, rule, parts.get(path)))
+    };
     sums.into_iter().map(hold).collect()
 }
 
-fn hold(sum: Sums, is_root: bool, rule: Rule, part: Option<&Allotment>) -> Inner {
+fn hold(sum: ProtectionSums, is_root: bool, rule: Rule, part: Option<&Allotment>) -> InnerCgroup {
     let memory = |of, children_sum| {
-        Why::SumOfChildren(why::Sum { leaves: sum.leaves, children_sum, of }).wish(children_sum)
+        Why::SumOfChildren(why::InnerProtection { leaves: sum.leaves, children_sum, of }).wish(children_sum)
     };
     let request = if is_root { sum.request.max(rule.root_request) } else { sum.request };
     let below = Some(Below { leaves: sum.leaves, requests_sum_milli: sum.request });
@@ -166,7 +168,7 @@ fn hold(sum: Sums, is_root: bool, rule: Rule, part: Option<&Allotment>) -> Inner
         Why::ScaledWeight(ScaledWeight { cpu_request_milli, node_cpu_milli: rule.node, below })
             .wish(scaled_weight(request, rule.node))
     };
-    Inner {
+    InnerCgroup {
         min: memory(ProtectionKnob::Min, sum.min),
         low: memory(ProtectionKnob::Low, sum.low),
         weight,
@@ -181,17 +183,17 @@ fn hold(sum: Sums, is_root: bool, rule: Rule, part: Option<&Allotment>) -> Inner
 /// The writes that take the inner cgroups from what they hold to what they should, in an order that never
 /// uncovers a leaf: protections that grow from the top down, then weights, then protections that shrink from the
 /// bottom up. Values that already hold are left out.
-pub fn steps(wanted: &BTreeMap<String, Inner>, now: &BTreeMap<String, Current>) -> Vec<Step> {
+pub fn steps(wanted: &BTreeMap<String, InnerCgroup>, now: &BTreeMap<String, Current>) -> Vec<InnerWrite> {
     let mut paths: Vec<_> = wanted.iter().collect();
     // By depth; paths of one depth in their own order.
     paths.sort_by_key(|(path, _)| path.matches('/').count());
     let (mut raise, mut weights, mut lower) = (Vec::new(), Vec::new(), Vec::new());
     for (path, inner) in paths {
         let current = now.get(path).copied().unwrap_or_default();
-        let step = |value| Step { path: path.clone(), value };
+        let step = |value| InnerWrite { path: path.clone(), value };
         let protections = [
-            (current.min, inner.min.value, Value::Min(inner.min.clone())),
-            (current.low, inner.low.value, Value::Low(inner.low.clone())),
+            (current.min, inner.min.value, InnerValue::Min(inner.min.clone())),
+            (current.low, inner.low.value, InnerValue::Low(inner.low.clone())),
         ];
         for (held, wished, value) in protections {
             match held {
@@ -200,8 +202,8 @@ pub fn steps(wanted: &BTreeMap<String, Inner>, now: &BTreeMap<String, Current>) 
                 _ => raise.push(step(value)),
             }
         }
-        weights.push(step(Value::Weight(inner.weight.clone())));
-        weights.push(step(Value::Shares(inner.shares.clone())));
+        weights.push(step(InnerValue::Weight(inner.weight.clone())));
+        weights.push(step(InnerValue::Shares(inner.shares.clone())));
     }
     lower.reverse();
     raise.into_iter().chain(weights).chain(lower).collect()

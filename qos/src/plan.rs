@@ -17,7 +17,7 @@ pub use crate::cores::CpuList;
 pub use crate::cpu::CpuQuota;
 pub use crate::rules::ResourceClasses;
 use crate::why::{self, Why};
-use crate::wishes::Given;
+use crate::wishes::OtherDecisions;
 
 /// A value the kernel should hold, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -102,7 +102,7 @@ fn entry<'a, T: Display>(
 /// Whether wishes were made for a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "state", content = "reason")]
-pub enum Standing {
+pub enum PlanStatus {
     /// Yes.
     Planned,
     /// Not ours to write: sampled only, for this reason.
@@ -134,7 +134,7 @@ pub struct ContainerPlan {
     /// True when what it asked for was inverted from a runtime's record rather than stated.
     pub estimated: bool,
     /// Whether wishes were made.
-    pub standing: Standing,
+    pub standing: PlanStatus,
     /// The wishes; empty unless planned.
     pub wishes: Wishes,
 }
@@ -149,6 +149,6 @@ pub struct Plan {
 /// Plans every workload by what it asks for alone: [`crate::desired`] without any other input. Workloads that may not be written or of which nothing is known get an entry
 /// without wishes that says so.
 pub fn plan(node: &NodeFacts, config: &PlanConfig, workloads: &[Workload]) -> Plan {
-    let given = Given::default();
+    let given = OtherDecisions::default();
     Plan { containers: workloads.iter().map(|w| plan_container(node, config, w, &given)).collect() }
 }

@@ -104,7 +104,7 @@ pub fn pod_class(shape: PodShape<'_>) -> QosClass {
         PodShape::Containers(c) => c,
         PodShape::PodLevel(r) => std::slice::from_ref(r),
     };
-    let mut sums = Sums::default();
+    let mut sums = PodTotals::default();
     let mut every_limit_set = true;
     for c in containers {
         let c = defaulted(*c);
@@ -112,7 +112,7 @@ pub fn pod_class(shape: PodShape<'_>) -> QosClass {
         every_limit_set &= c.cpu_limit.is_some_and(|l| !l.is_zero());
         every_limit_set &= c.memory_limit.is_some_and(|l| !l.is_zero());
     }
-    if sums == Sums::default() {
+    if sums == PodTotals::default() {
         QosClass::BestEffort
     } else if every_limit_set
         && sums.cpu_request == sums.cpu_limit
@@ -126,14 +126,14 @@ pub fn pod_class(shape: PodShape<'_>) -> QosClass {
 
 /// Requests and limits of a pod added up, wide enough never to overflow.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Sums {
+struct PodTotals {
     cpu_request: u128,
     cpu_limit: u128,
     memory_request: u128,
     memory_limit: u128,
 }
 
-impl Sums {
+impl PodTotals {
     fn add(&mut self, c: &ContainerResources) {
         self.cpu_request += c.cpu_request.map_or(0, |v| u128::from(v.get()));
         self.cpu_limit += c.cpu_limit.map_or(0, |v| u128::from(v.get()));

@@ -73,7 +73,7 @@ pub enum ScoreBranch {
 
 /// A score and the branch it came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Score {
+pub struct OomScore {
     /// The value to write.
     pub value: OomScoreAdj,
     /// Why.
@@ -81,7 +81,7 @@ pub struct Score {
 }
 
 /// Score of a container under `rules`.
-pub fn container_score(rules: RuleSet, input: &ScoreInput) -> Score {
+pub fn container_score(rules: RuleSet, input: &ScoreInput) -> OomScore {
     match rules {
         RuleSet::Proposal => proposal_score(input),
         RuleSet::Kubelet => kubelet_score(input),
@@ -90,7 +90,7 @@ pub fn container_score(rules: RuleSet, input: &ScoreInput) -> Score {
 
 /// The proposal: -999, 1000, or `1000 - 10 x (% of memory requested)` and at least 2. There is no ceiling: a
 /// request too small to count is as killable as none.
-fn proposal_score(input: &ScoreInput) -> Score {
+fn proposal_score(input: &ScoreInput) -> OomScore {
     match input.class {
         QosClass::Guaranteed => fixed(PROPOSAL_GUARANTEED, ScoreBranch::Guaranteed),
         QosClass::BestEffort => fixed(BEST_EFFORT, ScoreBranch::BestEffort),
@@ -106,7 +106,7 @@ fn proposal_score(input: &ScoreInput) -> Score {
 }
 
 /// Kubernetes 1.36, `pkg/kubelet/qos/policy.go`.
-fn kubelet_score(input: &ScoreInput) -> Score {
+fn kubelet_score(input: &ScoreInput) -> OomScore {
     if input.node_critical {
         return fixed(KUBELET_GUARANTEED, ScoreBranch::NodeCritical);
     }
@@ -148,10 +148,10 @@ pub(crate) fn formula(request: Bytes, share: Bytes, capacity: Bytes) -> i64 {
     1000_i64.saturating_sub(i64::try_from(permille).unwrap_or(i64::MAX))
 }
 
-fn fixed(value: i16, branch: ScoreBranch) -> Score {
+fn fixed(value: i16, branch: ScoreBranch) -> OomScore {
     bounded(i64::from(value), branch)
 }
 
-fn bounded(value: i64, branch: ScoreBranch) -> Score {
-    Score { value: OomScoreAdj::clamped(value), branch }
+fn bounded(value: i64, branch: ScoreBranch) -> OomScore {
+    OomScore { value: OomScoreAdj::clamped(value), branch }
 }

@@ -10,7 +10,7 @@ use evenkeel_model::workload::{
     SourceKind, Workload,
 };
 use evenkeel_qos::cores::{
-    Allocation, Cpu, CpuList, Request, allocate, pick, read_topology, topology_text, wanted,
+    Allocation, CoresRequest, Cpu, CpuList, allocate, pick, read_topology, topology_text, wanted,
 };
 use evenkeel_qos::plan::{PlanConfig, plan};
 use proptest::prelude::*;
@@ -32,8 +32,8 @@ fn list(text: &str) -> CpuList {
     text.parse().unwrap()
 }
 
-fn requests(of: &[(&str, usize)]) -> Vec<Request> {
-    of.iter().map(|(id, count)| Request { id: (*id).into(), count: *count }).collect()
+fn requests(of: &[(&str, usize)]) -> Vec<CoresRequest> {
+    of.iter().map(|(id, count)| CoresRequest { id: (*id).into(), count: *count }).collect()
 }
 
 fn shown(a: &Allocation) -> Vec<(String, String)> {
@@ -154,7 +154,7 @@ fn guaranteed_containers_with_whole_cores_lose_their_quota() {
         .containers
         .iter()
         .zip(&workloads)
-        .filter_map(|(c, w)| Some(Request { id: c.id.clone(), count: wanted(c, &w.requested)? }))
+        .filter_map(|(c, w)| Some(CoresRequest { id: c.id.clone(), count: wanted(c, &w.requested)? }))
         .collect();
     assert_eq!(asks, requests(&[("own", 2), ("large", 7)]));
     let had = BTreeMap::from([("own".to_owned(), list("3,7"))]);
@@ -183,8 +183,8 @@ proptest! {
         second in prop::collection::btree_map("[a-e]", 0_usize..6, 0..5),
     ) {
         let all = machine(cores);
-        let asked = |m: &BTreeMap<String, usize>| -> Vec<Request> {
-            m.iter().map(|(id, count)| Request { id: id.clone(), count: *count }).collect()
+        let asked = |m: &BTreeMap<String, usize>| -> Vec<CoresRequest> {
+            m.iter().map(|(id, count)| CoresRequest { id: id.clone(), count: *count }).collect()
         };
         let before = allocate(&all, least, &asked(&first), &BTreeMap::new());
         let after = allocate(&all, least, &asked(&second), &before.assigned());

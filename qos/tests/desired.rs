@@ -10,14 +10,14 @@ use evenkeel_model::workload::{
     CgroupBinding, ContainerKind, ContainerResources, Managed, PodFacts, PodRef, Requested, ScorePolicy,
     SourceKind, Workload,
 };
-use evenkeel_qos::cores::{Allocation, Cpu, Request, allocate, wanted};
+use evenkeel_qos::cores::{Allocation, CoresRequest, Cpu, allocate, wanted};
 use evenkeel_qos::desired::{
     ContainerInputs, Desired, NodeInputs, NodeView, Protection, container, desired, inner,
 };
-use evenkeel_qos::dynamic::{Candidate, Dynamic, DynamicRule};
+use evenkeel_qos::dynamic::{Dynamic, DynamicRule, ScoreCandidate};
 use evenkeel_qos::fair::{Allotment, Fair, Hysteresis, Layout, Member, MicroCpu};
 use evenkeel_qos::own::{Leaf, leaf_weight};
-use evenkeel_qos::plan::{ContainerPlan, PlanConfig, Standing, Wish, plan};
+use evenkeel_qos::plan::{ContainerPlan, PlanConfig, PlanStatus, Wish, plan};
 use evenkeel_qos::rules::{RuleSet, cpu_request_of};
 use proptest::prelude::*;
 
@@ -87,7 +87,7 @@ fn parts() -> (BTreeMap<u32, Allotment>, BTreeMap<String, Allotment>) {
 fn by_use(id: &str) -> Wish<OomScoreAdj> {
     let mut dynamic = Dynamic::new(DynamicRule::new(RuleSet::Proposal));
     let (request, usage) = (Bytes::new(64 * MIB), Bytes::new(128 * MIB));
-    let candidate = Candidate { id: id.to_owned(), request, usage, largest: None, priority: 0 };
+    let candidate = ScoreCandidate { id: id.to_owned(), request, usage, largest: None, priority: 0 };
     dynamic.observe(node().memory_bytes, &[candidate]);
     dynamic.wish(id).unwrap().clone()
 }
@@ -197,8 +197,8 @@ proptest! {
         let score = by_use("any");
         let workloads: Vec<Workload> = all.iter().map(|one| one.workload.clone()).collect();
         let asks = plan(&facts, &config, &workloads);
-        let asks: Vec<Request> = asks.containers.iter().zip(&workloads)
-            .filter_map(|(c, w)| Some(Request { id: c.id.clone(), count: wanted(c, &w.requested)? }))
+        let asks: Vec<CoresRequest> = asks.containers.iter().zip(&workloads)
+            .filter_map(|(c, w)| Some(CoresRequest { id: c.id.clone(), count: wanted(c, &w.requested)? }))
             .collect();
         let machine: Vec<Cpu> = (0..8).map(|id| Cpu { id, numa: 0, socket: 0, core: id / 2 }).collect();
         let cores = allocate(&machine, 1, &asks, &BTreeMap::new());
@@ -225,7 +225,7 @@ proptest! {
         for (planned, of) in containers.iter().zip(&view.containers) {
             prop_assert_eq!(planned, &container(&node, of));
             let wishes = &planned.wishes;
-            if planned.standing != Standing::Planned {
+            if planned.standing != PlanStatus::Planned {
                 prop_assert!(wishes.is_empty());
                 continue;
             }

@@ -2,14 +2,14 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use evenkeel_model::units::Bytes;
-use evenkeel_qos::dynamic::{Candidate, Dynamic, DynamicInput, DynamicRule, Rank, score};
+use evenkeel_qos::dynamic::{Dynamic, DynamicInput, DynamicRule, Rank, ScoreCandidate, score};
 use evenkeel_qos::rules::RuleSet;
 use proptest::prelude::*;
 
 const CAPACITY: Bytes = Bytes::new(1000);
 
-fn candidate(id: &str, request: u64, usage: u64, priority: i32) -> Candidate {
-    Candidate {
+fn candidate(id: &str, request: u64, usage: u64, priority: i32) -> ScoreCandidate {
+    ScoreCandidate {
         id: id.into(),
         request: Bytes::new(request),
         usage: Bytes::new(usage),
@@ -23,7 +23,7 @@ fn dynamic() -> Dynamic {
 }
 
 /// Sum the kernel compares, by container, highest first; memory in thousandths because capacity is 1000.
-fn order(of: &[Candidate]) -> Vec<(String, i64)> {
+fn order(of: &[ScoreCandidate]) -> Vec<(String, i64)> {
     let mut d = dynamic();
     d.observe(CAPACITY, of);
     let mut sums: Vec<_> = of
@@ -43,7 +43,7 @@ fn ids(of: &[(String, i64)]) -> Vec<&str> {
 
 #[test]
 fn over_the_request_dies_before_within_and_all_after_best_effort() {
-    let many = Candidate { largest: Some(Bytes::new(5)), ..candidate("many-small", 100, 200, 0) };
+    let many = ScoreCandidate { largest: Some(Bytes::new(5)), ..candidate("many-small", 100, 200, 0) };
     let found = order(&[
         candidate("twice", 150, 320, 0),
         many,

@@ -3,18 +3,19 @@
 
 use evenkeel_model::units::Bytes;
 use evenkeel_qos::effective::{
-    Competition, Node, Path, ProtectionKnob, Verdict, WeightLevel, WeightVerdict, competition, effective,
+    Competition, Path, PathCgroup, ProtectionEffect, ProtectionKnob, WeightLevel, WeightVerdict, competition,
+    effective,
 };
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
 
-fn node(path: &str, setting: u64, usage: u64, siblings: u64) -> Node {
+fn node(path: &str, setting: u64, usage: u64, siblings: u64) -> PathCgroup {
     let mib = |n: u64| Bytes::new(n * MIB);
-    Node { path: path.into(), setting: mib(setting), usage: mib(usage), siblings_claim: mib(siblings) }
+    PathCgroup { path: path.into(), setting: mib(setting), usage: mib(usage), siblings_claim: mib(siblings) }
 }
 
-fn judge(nodes: &[Node], recursive: bool) -> (u64, u64, Verdict) {
+fn judge(nodes: &[PathCgroup], recursive: bool) -> (u64, u64, ProtectionEffect) {
     let found = effective(ProtectionKnob::Min, Path { nodes, recursive });
     (found.now.get() / MIB, found.at_full_use.get() / MIB, found.verdict)
 }
@@ -22,14 +23,14 @@ fn judge(nodes: &[Node], recursive: bool) -> (u64, u64, Verdict) {
 #[test]
 fn a_path_that_grants_everything() {
     let nodes = [node("/own", 300, 250, 0), node("/own/pod", 200, 150, 100), node("/own/pod/c", 200, 150, 0)];
-    assert_eq!(judge(&nodes, true), (150, 200, Verdict::Granted));
-    assert_eq!(judge(&nodes, false), (150, 200, Verdict::Granted));
+    assert_eq!(judge(&nodes, true), (150, 200, ProtectionEffect::Granted));
+    assert_eq!(judge(&nodes, false), (150, 200, ProtectionEffect::Granted));
     // A topmost cgroup has what it asks for.
-    assert_eq!(judge(&[node("/c", 200, 50, 0)], true), (50, 200, Verdict::Granted));
-    assert_eq!(judge(&[], true), (0, 0, Verdict::Granted));
+    assert_eq!(judge(&[node("/c", 200, 50, 0)], true), (50, 200, ProtectionEffect::Granted));
+    assert_eq!(judge(&[], true), (0, 0, ProtectionEffect::Granted));
     // Nothing wished: nothing to take away.
     let nodes = [node("/pods", 0, 100, 0), node("/pods/c", 0, 100, 0)];
-    assert_eq!(judge(&nodes, true).2, Verdict::Granted);
+    assert_eq!(judge(&nodes, true).2, ProtectionEffect::Granted);
 }
 
 #[test]
@@ -41,7 +42,7 @@ fn an_ancestor_without_protection_takes_all_of_it() {
     ];
     let (now, full, verdict) = judge(&nodes, true);
     assert_eq!((now, full), (0, 0));
-    let Verdict::Ineffective { ancestor, remedy } = verdict else { panic!("{verdict:?}") };
+    let ProtectionEffect::Ineffective { ancestor, remedy } = verdict else { panic!("{verdict:?}") };
     assert_eq!(ancestor, "/kubepods");
     assert_eq!(
         remedy,
@@ -50,7 +51,9 @@ fn an_ancestor_without_protection_takes_all_of_it() {
     );
     let low = effective(ProtectionKnob::Low, Path { nodes: &nodes, recursive: false });
     assert_eq!(low.short.len(), 2);
-    assert!(matches!(low.verdict, Verdict::Ineffective { remedy, .. } if remedy.contains("memory.low")));
+    assert!(
+        matches!(low.verdict, ProtectionEffect::Ineffective { remedy, .. } if remedy.contains("memory.low"))
+    );
 }
 
 #[test]
@@ -59,13 +62,16 @@ fn too_little_is_shared_in_proportion_to_claims() {
     let nodes = [node("/p", 100, 400, 0), node("/p/c", 150, 150, 50)];
     let (now, full, verdict) = judge(&nodes, false);
     assert_eq!((now, full), (75, 75));
-    let Verdict::Partly { granted, by, .. } = verdict else { panic!("{verdict:?}") };
+    let ProtectionEffect::Partly { granted, by, .. } = verdict else { panic!("{verdict:?}") };
     assert_eq!((granted.get(), by.as_str()), (75 * MIB, "/p"));
     // Claims are capped by use: siblings that use little leave it all.
-    assert_eq!(judge(&[node("/p", 100, 400, 0), node("/p/c", 80, 80, 20)], false).2, Verdict::Granted);
+    assert_eq!(
+        judge(&[node("/p", 100, 400, 0), node("/p/c", 80, 80, 20)], false).2,
+        ProtectionEffect::Granted
+    );
     // A grandparent that is short is named although the parent's own value would do.
     let nodes = [node("/g", 50, 400, 0), node("/g/p", 200, 300, 100), node("/g/p/c", 100, 100, 0)];
-    let Verdict::Partly { by, .. } = judge(&nodes, false).2 else { panic!("not partly") };
+    let ProtectionEffect::Partly { by, .. } = judge(&nodes, false).2 else { panic!("not partly") };
     assert_eq!(by, "/g");
 }
 
@@ -73,9 +79,9 @@ fn too_little_is_shared_in_proportion_to_claims() {
 fn unclaimed_protection_is_spread_where_the_mount_says_so() {
     // The pod has no value of its own; with memory_recursiveprot its part of the unclaimed 300 is all of it.
     let nodes = [node("/own", 300, 200, 0), node("/own/pod", 0, 200, 0), node("/own/pod/c", 100, 200, 0)];
-    assert_eq!(judge(&nodes, true).2, Verdict::Granted);
+    assert_eq!(judge(&nodes, true).2, ProtectionEffect::Granted);
     assert!(
-        matches!(judge(&nodes, false).2, Verdict::Ineffective { ancestor, .. } if ancestor == "/own/pod")
+        matches!(judge(&nodes, false).2, ProtectionEffect::Ineffective { ancestor, .. } if ancestor == "/own/pod")
     );
 }
 
@@ -85,7 +91,7 @@ proptest! {
         values in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 0..8),
         recursive: bool,
     ) {
-        let nodes: Vec<_> = values.iter().map(|(setting, usage, siblings)| Node {
+        let nodes: Vec<_> = values.iter().map(|(setting, usage, siblings)| PathCgroup {
             path: "/x".into(),
             setting: Bytes::new(*setting),
             usage: Bytes::new(*usage),
@@ -108,7 +114,7 @@ proptest! {
                 node("/own/pod/c", *leaf, *used, claims - leaf.min(used)),
             ];
             for recursive in [false, true] {
-                prop_assert_eq!(judge(&nodes, recursive).2, Verdict::Granted);
+                prop_assert_eq!(judge(&nodes, recursive).2, ProtectionEffect::Granted);
             }
         }
     }

@@ -4,7 +4,9 @@
 use evenkeel_model::decision::{Decision, DecisionKind, DecisionResult};
 use evenkeel_model::qos_class::QosClass::{self, BestEffort, Burstable, Guaranteed};
 use evenkeel_qos::eviction::Remedy::{Evict, Restart};
-use evenkeel_qos::eviction::{ContainerKey, Failure, Failures, MOST_RESTARTS, PodKey, Policy, Remedy, rule};
+use evenkeel_qos::eviction::{
+    ContainerFailure, ContainerKey, EvictionPolicy, Failures, MOST_RESTARTS, PodKey, Remedy, rule,
+};
 use evenkeel_qos::replay::{Replayed, replay};
 use evenkeel_qos::why::{Inputs, Why};
 use proptest::prelude::*;
@@ -20,8 +22,8 @@ fn key(pod: &str, uid: Option<&str>) -> ContainerKey {
     ContainerKey { pod, container: "main".into() }
 }
 
-fn at(time_usec: u64, inode: u64) -> Failure {
-    Failure { time_usec: NOW + time_usec, inode }
+fn at(time_usec: u64, inode: u64) -> ContainerFailure {
+    ContainerFailure { time_usec: NOW + time_usec, inode }
 }
 
 /// What a decision with these inputs comes to now.
@@ -48,9 +50,9 @@ fn replayed(inputs: Inputs) -> Option<Remedy> {
 
 #[test]
 fn one_ruling_by_class_and_count() {
-    let policy = Policy::default();
-    let never = Policy { burstable_restarts: 0, ..policy };
-    let turned = Policy { best_effort: Restart, guaranteed: Evict, ..policy };
+    let policy = EvictionPolicy::default();
+    let never = EvictionPolicy { burstable_restarts: 0, ..policy };
+    let turned = EvictionPolicy { best_effort: Restart, guaranteed: Evict, ..policy };
     for (policy, class, restarts, remedy, reason) in [
         (policy, BestEffort, 0, Evict, "a BestEffort container was OOM-killed: its pod should go at once"),
         (policy, BestEffort, 9, Evict, "a BestEffort container was OOM-killed: its pod should go at once"),
@@ -95,7 +97,7 @@ fn one_ruling_by_class_and_count() {
 
 #[test]
 fn a_burstable_container_goes_after_three_restarts_in_ten_minutes() {
-    let (policy, web) = (Policy::default(), key("web", None));
+    let (policy, web) = (EvictionPolicy::default(), key("web", None));
     let mut failures = Failures::default();
     // Each life of the container has a cgroup of its own.
     let table = [
@@ -122,7 +124,7 @@ fn a_burstable_container_goes_after_three_restarts_in_ten_minutes() {
 
 #[test]
 fn pods_and_containers_are_counted_apart() {
-    let policy = Policy { burstable_restarts: 1, ..Policy::default() };
+    let policy = EvictionPolicy { burstable_restarts: 1, ..EvictionPolicy::default() };
     let mut failures = Failures::default();
     let mut other = key("web", Some("u1"));
     other.container = "proxy".into();
@@ -139,7 +141,7 @@ fn pods_and_containers_are_counted_apart() {
 
 #[test]
 fn what_an_earlier_run_granted_still_counts() {
-    let (policy, web) = (Policy::default(), key("web", None));
+    let (policy, web) = (EvictionPolicy::default(), key("web", None));
     let mut failures = Failures::default();
     for n in 0..3 {
         failures.restore(&web, at(n * MINUTE, n));
@@ -152,7 +154,7 @@ fn what_an_earlier_run_granted_still_counts() {
 
 #[test]
 fn what_is_kept_is_bounded() {
-    let (policy, mut failures) = (Policy::default(), Failures::default());
+    let (policy, mut failures) = (EvictionPolicy::default(), Failures::default());
     for n in 0..5000 {
         failures.judge(&policy, &key(&n.to_string(), None), Guaranteed, at(n * SECOND, n));
     }
@@ -168,7 +170,7 @@ fn what_is_kept_is_bounded() {
 
 #[test]
 fn other_inputs_are_not_replayed() {
-    let inputs = Why::Ruling(rule(&Policy::default(), Burstable, 1)).inputs();
+    let inputs = Why::Ruling(rule(&EvictionPolicy::default(), Burstable, 1)).inputs();
     for (name, value) in
         [("class", "none"), ("restarts", "x"), ("window_usec", ""), ("restarts_allowed", "often")]
     {
@@ -195,7 +197,7 @@ proptest! {
         window in 1..30u64,
         gaps in prop::collection::vec(0..20u64, 1..80),
     ) {
-        let policy = Policy { burstable_restarts: allowed, burstable_window_usec: window * SECOND, ..Policy::default() };
+        let policy = EvictionPolicy { burstable_restarts: allowed, burstable_window_usec: window * SECOND, ..EvictionPolicy::default() };
         let (web, mut failures) = (key("web", None), Failures::default());
         let (mut now, mut granted) = (0, Vec::new());
         for (inode, gap) in gaps.into_iter().enumerate() {
@@ -217,7 +219,7 @@ proptest! {
         class in class(), best_effort in remedy(), guaranteed in remedy(), allowed in 0..=MOST_RESTARTS,
         window in 0..1_000_000_000_000u64, restarts in 0..=MOST_RESTARTS,
     ) {
-        let policy = Policy { best_effort, guaranteed, burstable_restarts: allowed, burstable_window_usec: window };
+        let policy = EvictionPolicy { best_effort, guaranteed, burstable_restarts: allowed, burstable_window_usec: window };
         let ruling = rule(&policy, class, restarts);
         prop_assert_eq!(replayed(Why::Ruling(ruling).inputs()), Some(ruling.remedy()));
     }

@@ -2,7 +2,9 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use evenkeel_model::units::{CpuShares, CpuWeight, MilliCpu};
-use evenkeel_qos::fair::{ActiveSet, Competitor, Fair, Hysteresis, Layout, Level, Member, MicroCpu, Shared};
+use evenkeel_qos::fair::{
+    ActiveSet, Competitor, Fair, FairShares, Hysteresis, Layout, Level, Member, MicroCpu,
+};
 use proptest::prelude::*;
 
 const SECOND: u64 = 1_000_000;
@@ -17,13 +19,17 @@ fn member(key: u32, parent: &'static str, request: u64, used: u64) -> Member<u32
     }
 }
 
-fn divide(layout: Layout, capacity: u64, members: &[Member<u32, &'static str>]) -> Shared<u32, &'static str> {
+fn divide(
+    layout: Layout,
+    capacity: u64,
+    members: &[Member<u32, &'static str>],
+) -> FairShares<u32, &'static str> {
     let mut fair = Fair::new(layout, Hysteresis::default());
     fair.observe(0, MilliCpu::new(capacity), members).unwrap()
 }
 
 /// Part of the first in what the first and second get, in ten thousandths, by weight and by shares.
-fn parts(shared: &Shared<u32, &'static str>) -> (u32, u32) {
+fn parts(shared: &FairShares<u32, &'static str>) -> (u32, u32) {
     let (a, b) = (&shared.members[&1], &shared.members[&2]);
     let part = |a: u32, b: u32| a * 10_000 / (a + b);
     (part(a.weight.get(), b.weight.get()), part(a.shares.get(), b.shares.get()))

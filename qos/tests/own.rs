@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_model::units::{Bytes, MilliCpu};
 use evenkeel_qos::cpu::WeightConversion;
-use evenkeel_qos::own::{Current, Leaf, Rule, Value, inner, leaf_weight, scaled_weight, steps};
+use evenkeel_qos::own::{Current, InnerValue, Leaf, Rule, inner, leaf_weight, scaled_weight, steps};
 use proptest::prelude::*;
 
 const RULE: Rule = Rule {
@@ -79,9 +79,9 @@ fn protections_grow_from_the_top_and_shrink_from_the_bottom() {
     let order: Vec<_> = steps(&wanted, &now)
         .into_iter()
         .filter_map(|step| match step.value {
-            Value::Min(w) => Some(format!("{} min {}", step.path, w.value.get())),
-            Value::Low(w) => Some(format!("{} low {}", step.path, w.value.get())),
-            Value::Weight(_) | Value::Shares(_) => None,
+            InnerValue::Min(w) => Some(format!("{} min {}", step.path, w.value.get())),
+            InnerValue::Low(w) => Some(format!("{} low {}", step.path, w.value.get())),
+            InnerValue::Weight(_) | InnerValue::Shares(_) => None,
         })
         .collect();
     let expected = ["/own min 130", "/own/one min 100", "/own/two low 0", "/own/one low 50", "/own low 50"];
@@ -100,7 +100,7 @@ proptest! {
             .map(|(path, i)| (path.clone(), Current { min: Some(i.min.value), low: Some(i.low.value) }))
             .collect();
         for step in steps(&after, &held.clone()) {
-            let Value::Min(wish) = step.value else { continue };
+            let InnerValue::Min(wish) = step.value else { continue };
             held.get_mut(&step.path).unwrap().min = Some(wish.value);
             let top = held["/o"].min.unwrap().get();
             for path in ["/o/p0", "/o/p1", "/o/p2"] {

@@ -9,7 +9,7 @@ use evenkeel_model::workload::{
     Requested, ScorePolicy, SourceKind, Workload,
 };
 use evenkeel_qos::config::{BurstPercent, CpuPeriod, KnobSwitches, MemoryHighFactor, PlanConfig};
-use evenkeel_qos::plan::{ContainerPlan, Standing, Wishes, plan};
+use evenkeel_qos::plan::{ContainerPlan, PlanStatus, Wishes, plan};
 use evenkeel_qos::rules::{ResourceClasses, RuleSet};
 
 const MIB: u64 = 1 << 20;
@@ -102,7 +102,7 @@ fn a_container_of_each_class_under_the_proposal() {
     for (resources, class, expected) in table {
         let p = one(&config(RuleSet::Proposal), workload(Requested::Stated(resources)));
         assert_eq!(p.qos_class, Some(class));
-        assert_eq!(p.standing, Standing::Planned);
+        assert_eq!(p.standing, PlanStatus::Planned);
         assert_eq!(numbers(&p.wishes), expected, "{class}");
         assert!(p.wishes.memory_high.is_none() && p.wishes.memory_oom_group.is_none());
     }
@@ -193,11 +193,11 @@ fn a_burstable_score_needs_a_known_request_unless_the_pod_is_critical() {
 fn nothing_known_means_nothing_written() {
     for rules in [RuleSet::Proposal, RuleSet::Kubelet] {
         let p = one(&config(rules), workload(Requested::Unknown));
-        assert!(matches!(p.standing, Standing::Unclassified(_)), "{rules}");
+        assert!(matches!(p.standing, PlanStatus::Unclassified(_)), "{rules}");
         assert!(p.wishes.is_empty());
         assert_eq!((p.qos_class, p.classes), (None, ResourceClasses::default()));
         let empty = one(&config(rules), workload(Requested::Estimated(Estimate::default())));
-        assert!(matches!(empty.standing, Standing::Unclassified(_)), "{rules}");
+        assert!(matches!(empty.standing, PlanStatus::Unclassified(_)), "{rules}");
     }
 }
 
@@ -206,7 +206,7 @@ fn unmanaged_containers_are_classified_but_not_written() {
     let mut w = workload(Requested::Stated(resources((Some(1), None), (Some(1), None))));
     w.managed = Managed::No("opted out by annotation".into());
     let p = one(&PlanConfig::default(), w);
-    assert_eq!(p.standing, Standing::Unmanaged("opted out by annotation".into()));
+    assert_eq!(p.standing, PlanStatus::Unmanaged("opted out by annotation".into()));
     assert_eq!(p.qos_class, Some(Burstable));
     assert!(p.wishes.is_empty());
 }
@@ -251,7 +251,7 @@ fn infrastructure_gets_its_score_and_nothing_nobody_stated() {
     ] {
         w.source = source;
         let p = one(&config(rules), w.clone());
-        assert_eq!(p.standing, Standing::Planned);
+        assert_eq!(p.standing, PlanStatus::Planned);
         assert_eq!(numbers(&p.wishes), (Some(expected), None, None, None, None, None, None), "{rules}");
     }
 }

@@ -14,14 +14,16 @@ use evenkeel_model::workload::{
     Requested, ScorePolicy, SourceKind, Workload,
 };
 use evenkeel_qos::config::{BurstPercent, MemoryHighFactor, PlanConfig};
-use evenkeel_qos::cores::{Cpu, Request, allocate, wanted};
-use evenkeel_qos::dynamic::{Candidate, Dynamic, DynamicRule};
-use evenkeel_qos::effective::{Levels, Node, ProtectionKnob, ProtectionPath, WeightLevel, WeightPath};
-use evenkeel_qos::eviction::{Policy, Remedy, rule};
+use evenkeel_qos::cores::{CoresRequest, Cpu, allocate, wanted};
+use evenkeel_qos::dynamic::{Dynamic, DynamicRule, ScoreCandidate};
+use evenkeel_qos::effective::{Levels, PathCgroup, ProtectionKnob, ProtectionPath, WeightLevel, WeightPath};
+use evenkeel_qos::eviction::{EvictionPolicy, Remedy, rule};
 use evenkeel_qos::fair::{Fair, Hysteresis, Layout, Member, MicroCpu};
 use evenkeel_qos::own::{self, Leaf, Rule};
 use evenkeel_qos::plan::{Plan, Wishes, plan};
-use evenkeel_qos::pressure::{self, Cause, Giving, Grade, Held, Rung, Signals, Switches, Thrashing, Waited};
+use evenkeel_qos::pressure::{
+    self, Giving, Grade, PressureCause, Restriction, Rung, Signals, Switches, Thrashing, Waited,
+};
 use evenkeel_qos::replay::{Replayed, replay};
 use evenkeel_qos::reserve::{NodeUse, Reserve, ReserveRule};
 use evenkeel_qos::rules::RuleSet;
@@ -203,7 +205,7 @@ fn cores(book: &mut Book) {
         let asked = plan(&node(), &PlanConfig::default(), &workloads);
         let asks = asked.containers.iter().zip(&workloads);
         let asks: Vec<_> = asks
-            .filter_map(|(c, w)| Some(Request { id: c.id.clone(), count: wanted(c, &w.requested)? }))
+            .filter_map(|(c, w)| Some(CoresRequest { id: c.id.clone(), count: wanted(c, &w.requested)? }))
             .collect();
         let allocation = allocate(&machine, 1, &asks, &had);
         had = allocation.assigned();
@@ -260,7 +262,7 @@ fn node_and_dynamic(book: &mut Book) {
         let wish = reserve.observe(minute * 60_000_000, measured);
         book.because(DecisionKind::Node, "memory.max", wish.value.get(), &wish.reason);
     }
-    let candidate = |id: &str, usage| Candidate {
+    let candidate = |id: &str, usage| ScoreCandidate {
         id: id.into(),
         request: Bytes::new(100),
         usage: Bytes::new(usage),
@@ -276,12 +278,16 @@ fn node_and_dynamic(book: &mut Book) {
 }
 
 fn rulings(book: &mut Book) {
-    let turned = Policy { best_effort: Remedy::Restart, guaranteed: Remedy::Evict, ..Policy::default() };
+    let turned = EvictionPolicy {
+        best_effort: Remedy::Restart,
+        guaranteed: Remedy::Evict,
+        ..EvictionPolicy::default()
+    };
     for (policy, class, restarts) in [
-        (Policy::default(), BestEffort, 0),
-        (Policy::default(), Burstable, 2),
-        (Policy::default(), Burstable, 3),
-        (Policy::default(), Guaranteed, 9),
+        (EvictionPolicy::default(), BestEffort, 0),
+        (EvictionPolicy::default(), Burstable, 2),
+        (EvictionPolicy::default(), Burstable, 3),
+        (EvictionPolicy::default(), Guaranteed, 9),
         (turned, BestEffort, 1),
         (turned, Guaranteed, 0),
     ] {
@@ -297,7 +303,7 @@ fn rulings(book: &mut Book) {
 }
 
 fn effects(book: &mut Book) {
-    let node = |path: &str, setting| Node {
+    let node = |path: &str, setting| PathCgroup {
         path: path.into(),
         setting: Bytes::new(setting),
         usage: Bytes::new(1 << 30),
@@ -329,7 +335,7 @@ fn effects(book: &mut Book) {
 fn pressure(book: &mut Book) {
     let mib = |n: u64| Bytes::new(n << 20);
     let can = Switches { reclaim: true, high: true, soft_limit: false, freeze: true, kill: true };
-    let base = pressure::Case {
+    let base = pressure::PressureCase {
         grade: Grade::Warning,
         urgent: false,
         rung: Rung::Reclaim,
@@ -351,30 +357,38 @@ fn pressure(book: &mut Book) {
         step: 1000,
         can,
     };
-    let high =
-        pressure::Case { grade: Grade::High, rung: Rung::High, class: Burstable, request: mib(100), ..base };
-    let freeze = pressure::Case {
+    let high = pressure::PressureCase {
+        grade: Grade::High,
+        rung: Rung::High,
+        class: Burstable,
+        request: mib(100),
+        ..base
+    };
+    let freeze = pressure::PressureCase {
         grade: Grade::Critical,
         rung: Rung::Kill,
         short_below: Some(mib(300)),
         held_at: Some(mib(600)),
         ..base
     };
-    let kill = pressure::Case { available: mib(50), held_for_usec: Some(3_000_000), frozen: true, ..freeze };
+    let kill =
+        pressure::PressureCase { available: mib(50), held_for_usec: Some(3_000_000), frozen: true, ..freeze };
     let soft = Switches { high: false, soft_limit: true, ..can };
-    let soft = pressure::Case { can: soft, ..high };
-    let causes = [Cause::Exhaustion, Cause::Available, Cause::Full, Cause::Some];
+    let soft = pressure::PressureCase { can: soft, ..high };
+    let causes =
+        [PressureCause::Exhaustion, PressureCause::Available, PressureCause::Full, PressureCause::Some];
     let signals = Signals { some: Some(1500), full: Some(3), exhaustion_usec: Some(9), ..Signals::default() };
     let none = Signals { own_limit: Some(4), ..Signals::default() };
-    let act = |deed, cause, signals| pressure::Action { key: 1, deed, cause, signals, retriggers: 2 };
+    let act = |deed, cause, signals| pressure::PressureAction { key: 1, deed, cause, signals, retriggers: 2 };
     for (case, cause) in [base, high, freeze, kill, soft].into_iter().zip(causes.iter().cycle()) {
         let step = pressure::decide(&case).unwrap();
-        let action = act(pressure::Deed::Restrict(step, case), Some(*cause), signals);
-        let kind = if step == pressure::Step::Kill { DecisionKind::Kill } else { DecisionKind::Relieve };
+        let action = act(pressure::PressureChange::Restrict(step, case), Some(*cause), signals);
+        let kind =
+            if step == pressure::PressureStep::Kill { DecisionKind::Kill } else { DecisionKind::Relieve };
         book.because(kind, action.knob(true), action.value(), &action.why());
     }
     let giving = Giving {
-        held: Held::High,
+        held: Restriction::High,
         grade: Grade::Calm,
         protected: false,
         available: mib(2000),
@@ -391,11 +405,11 @@ fn pressure(book: &mut Book) {
     for case in [
         giving,
         Giving { current: mib(495), limit: None, ..giving },
-        Giving { held: Held::Frozen, grade: Grade::High, cap: None, ..giving },
-        Giving { held: Held::SoftLimit, protected: true, cap: None, ..giving },
+        Giving { held: Restriction::Frozen, grade: Grade::High, cap: None, ..giving },
+        Giving { held: Restriction::SoftLimit, protected: true, cap: None, ..giving },
     ] {
         let letting = pressure::let_go(&case).unwrap();
-        let action = act(pressure::Deed::Release(letting, case), None, none);
+        let action = act(pressure::PressureChange::Release(letting, case), None, none);
         book.because(DecisionKind::Release, action.knob(false), action.value(), &action.why());
     }
     let thrash = Thrashing {
@@ -418,7 +432,7 @@ fn pressure(book: &mut Book) {
 }
 
 fn starvation_and_overlay(book: &mut Book) {
-    use starvation::{Action, Case, Deed, Squeeze, Starving, squeeze};
+    use starvation::{Squeeze, StarvationAction, StarvationCase, StarvationChange, Starving, squeeze};
     let starving = Starving {
         request_milli: 500,
         usage_milli: 100,
@@ -429,7 +443,7 @@ fn starvation_and_overlay(book: &mut Book) {
         pressure: 1000,
         busy: 9500,
     };
-    let case = Case {
+    let case = StarvationCase {
         managed: true,
         class: BestEffort,
         request_milli: 0,
@@ -440,23 +454,23 @@ fn starvation_and_overlay(book: &mut Book) {
         floor_milli: 100,
         can_quota: true,
     };
-    let squeezed = |case: Case| Deed::Squeeze(squeeze(&case).unwrap(), case, 7);
-    let held = Case { least_weight: true, can_idle: false, quota_milli: Some(400), ..case };
+    let squeezed = |case: StarvationCase| StarvationChange::Squeeze(squeeze(&case).unwrap(), case, 7);
+    let held = StarvationCase { least_weight: true, can_idle: false, quota_milli: Some(400), ..case };
     for (kind, deed) in [
-        (DecisionKind::Starved, Deed::Report(starving)),
-        (DecisionKind::Starved, Deed::Evict(starving)),
+        (DecisionKind::Starved, StarvationChange::Report(starving)),
+        (DecisionKind::Starved, StarvationChange::Evict(starving)),
         (DecisionKind::Relieve, squeezed(case)),
-        (DecisionKind::Relieve, squeezed(Case { least_weight: true, ..case })),
+        (DecisionKind::Relieve, squeezed(StarvationCase { least_weight: true, ..case })),
         (DecisionKind::Relieve, squeezed(held)),
-        (DecisionKind::Release, Deed::Release(Squeeze::Idle)),
-        (DecisionKind::Release, Deed::Release(Squeeze::Quota(250))),
+        (DecisionKind::Release, StarvationChange::Release(Squeeze::Idle)),
+        (DecisionKind::Release, StarvationChange::Release(Squeeze::Quota(250))),
     ] {
-        let action = Action { key: 3, deed, for_usec: 31_000_000 };
+        let action = StarvationAction { key: 3, deed, for_usec: 31_000_000 };
         book.because(kind, "cpu", action.value(), &action.why());
     }
     let clamp = overlay::Clamp { up_percent: 150, down_percent: 80, least: 10, most: 4000 };
     for (now, limit) in [(Some(500), None), (Some(100), Some(120)), (None, None)] {
-        let case = overlay::Case { now, target: 2000, limit, free: 9000, clamp };
+        let case = overlay::OverlayCase { now, target: 2000, limit, free: 9000, clamp };
         let value = overlay::step(&case).unwrap().value.to_string();
         let why = Why::OverlayStep(Box::new(overlay::Advised { case, by: None }));
         book.write(DecisionKind::Resize, "cpu.request", &value, String::new(), why.inputs());

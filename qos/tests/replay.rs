@@ -12,11 +12,11 @@ use evenkeel_model::workload::{
     Requested, ScorePolicy, SourceKind, Workload,
 };
 use evenkeel_qos::config::{BurstPercent, CpuPeriod, MemoryHighFactor, PlanConfig};
-use evenkeel_qos::cores::{Cpu, Request, allocate, wanted};
+use evenkeel_qos::cores::{CoresRequest, Cpu, allocate, wanted};
 use evenkeel_qos::cpu::WeightConversion;
-use evenkeel_qos::dynamic::{Candidate, Dynamic, DynamicRule};
-use evenkeel_qos::effective::{Levels, Node, ProtectionKnob, ProtectionPath, WeightLevel, WeightPath};
-use evenkeel_qos::eviction::{Policy, rule};
+use evenkeel_qos::dynamic::{Dynamic, DynamicRule, ScoreCandidate};
+use evenkeel_qos::effective::{Levels, PathCgroup, ProtectionKnob, ProtectionPath, WeightLevel, WeightPath};
+use evenkeel_qos::eviction::{EvictionPolicy, rule};
 use evenkeel_qos::fair::{Fair, Hysteresis, Layout, Member, MicroCpu};
 use evenkeel_qos::own::{self, Leaf, Rule};
 use evenkeel_qos::plan::{ContainerPlan, Plan, plan};
@@ -229,7 +229,7 @@ fn allocations_come_out_again() {
         let asked: Plan = plan(&node, &PlanConfig::default(), &workloads);
         let asks = asked.containers.iter().zip(&workloads);
         let asks: Vec<_> = asks
-            .filter_map(|(c, w)| Some(Request { id: c.id.clone(), count: wanted(c, &w.requested)? }))
+            .filter_map(|(c, w)| Some(CoresRequest { id: c.id.clone(), count: wanted(c, &w.requested)? }))
             .collect();
         let allocation = allocate(&machine, 1, &asks, &had);
         had = allocation.assigned();
@@ -297,7 +297,7 @@ fn fair_parts_owned_subtrees_caps_and_dynamic_scores_come_out_again() {
     }
 
     let candidates: Vec<_> = (0..10_u64)
-        .map(|i| Candidate {
+        .map(|i| ScoreCandidate {
             id: i.to_string(),
             request: Bytes::new(100),
             usage: Bytes::new(i * 25),
@@ -320,7 +320,7 @@ fn rulings_on_failed_containers_come_out_again() {
         (QosClass::Burstable, 3, DecisionKind::Evict),
         (QosClass::Guaranteed, 99, DecisionKind::Restart),
     ] {
-        let ruling = rule(&Policy::default(), class, restarts);
+        let ruling = rule(&EvictionPolicy::default(), class, restarts);
         let inputs = Why::Ruling(ruling).inputs();
         assert_eq!(replay(&decision(kind, "", "", inputs.clone())), Replayed::Same, "{class} {restarts}");
         let other = if kind == DecisionKind::Evict { DecisionKind::Restart } else { DecisionKind::Evict };
@@ -391,7 +391,7 @@ fn a_proposed_limit_comes_out_again_and_so_do_steps_of_agents_that_did_not_ask_w
 
 #[test]
 fn verdicts_on_effect_come_out_again() {
-    let node = |path: &str, setting| Node {
+    let node = |path: &str, setting| PathCgroup {
         path: path.into(),
         setting: Bytes::new(setting),
         usage: Bytes::new(1 << 30),

@@ -9,7 +9,7 @@ use std::path::Path;
 use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_host::topology::online_cpus;
 use evenkeel_host::write::Target;
-use evenkeel_qos::cores::{Allocation, Cpu, CpuList, Request, allocate};
+use evenkeel_qos::cores::{Allocation, CoresRequest, Cpu, CpuList, allocate};
 
 use super::board::NodeKnob;
 use super::table::Table;
@@ -56,11 +56,11 @@ impl Cores {
 
     /// Divides the processors among the containers there are now; `None` while nobody has any to itself.
     pub(super) fn allocate(&mut self, table: &Table, journal: &Journal) -> Option<Allocation> {
-        let requests: Vec<Request> = table
+        let requests: Vec<CoresRequest> = table
             .iter()
             .filter_map(|container| {
                 let id = container.tracked.workload.id.clone();
-                container.cores.map(|count| Request { id, count })
+                container.cores.map(|count| CoresRequest { id, count })
             })
             .collect();
         let had = self.had.take().unwrap_or_else(|| from_before(table, journal));

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use evenkeel_host::hierarchy::Mode;
 use evenkeel_model::units::{Bytes, MilliCpu};
 use evenkeel_model::workload::Workload;
-use evenkeel_qos::cores::{Cpu, Request, allocate};
-use evenkeel_qos::dynamic::{Candidate, Dynamic, DynamicRule};
+use evenkeel_qos::cores::{CoresRequest, Cpu, allocate};
+use evenkeel_qos::dynamic::{Dynamic, DynamicRule, ScoreCandidate};
 use evenkeel_qos::fair::{Fair, Hysteresis, Layout, Member, MicroCpu};
 use evenkeel_qos::rules::RuleSet;
 use proptest::prelude::*;
@@ -89,7 +89,7 @@ fn rank(rig: &mut Rig, at: usize, use_: u8) {
     let mut dynamic = Dynamic::new(DynamicRule::new(RuleSet::Proposal));
     dynamic.observe(
         rig.rules.facts.memory_bytes,
-        &[Candidate { id: id.clone(), request, usage, largest: None, priority: 0 }],
+        &[ScoreCandidate { id: id.clone(), request, usage, largest: None, priority: 0 }],
     );
     if let Some(wish) = dynamic.wish(&id) {
         rig.table.give(&rig.rules, key, Input::Score(wish.clone()));
@@ -97,10 +97,10 @@ fn rank(rig: &mut Rig, at: usize, use_: u8) {
 }
 
 fn cores(rig: &mut Rig, any: bool) {
-    let asks: Vec<Request> = rig
+    let asks: Vec<CoresRequest> = rig
         .table
         .iter()
-        .filter_map(|c| Some(Request { id: c.tracked.workload.id.clone(), count: c.cores? }))
+        .filter_map(|c| Some(CoresRequest { id: c.tracked.workload.id.clone(), count: c.cores? }))
         .collect();
     let machine: Vec<Cpu> = (0..4).map(|id| Cpu { id, numa: 0, socket: 0, core: id / 2 }).collect();
     let allocation = allocate(&machine, 1, &asks, &BTreeMap::new());

@@ -10,7 +10,7 @@ use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::sample::Field;
 use evenkeel_model::units::Bytes;
 use evenkeel_model::workload::{ContainerKind, Requested, Workload};
-use evenkeel_qos::dynamic::{Candidate, Dynamic, DynamicRule};
+use evenkeel_qos::dynamic::{Dynamic, DynamicRule, ScoreCandidate};
 use evenkeel_qos::rules::{RuleSet, defaulted};
 
 use super::container::Container;
@@ -90,14 +90,14 @@ impl DynamicScores {
 }
 
 /// A Burstable container whose score is ours and whose use is known.
-fn candidate(container: &Container, used: &HashMap<u32, Bytes>) -> Option<Candidate> {
+fn candidate(container: &Container, used: &HashMap<u32, Bytes>) -> Option<ScoreCandidate> {
     let workload = &container.tracked.workload;
     let is_burstable = container.tracked.classes.memory == Some(QosClass::Burstable);
     let is_fixed = workload.pod_facts.node_critical || workload.kind == ContainerKind::Infrastructure;
     if !is_burstable || is_fixed || container.scores.is_none() {
         return None;
     }
-    Some(Candidate {
+    Some(ScoreCandidate {
         id: workload.id.clone(),
         request: request_of(workload)?,
         usage: *used.get(&container.tracked.slot)?,

@@ -13,7 +13,9 @@ use evenkeel_host::snapshot::{Child, Family, HostReader};
 use evenkeel_host::write::CgroupRef;
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::units::{Bytes, Limit};
-use evenkeel_qos::effective::{Levels, Lost, Node, ProtectionKnob, ProtectionPath, WeightLevel, WeightPath};
+use evenkeel_qos::effective::{
+    Levels, LostEffect, PathCgroup, ProtectionKnob, ProtectionPath, WeightLevel, WeightPath,
+};
 use evenkeel_qos::own::below;
 use evenkeel_qos::why::Why;
 
@@ -40,7 +42,7 @@ const QUIET_LONGEST: Duration = Duration::from_secs(300);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ineffective {
     /// The ancestor that takes it away, and the remedy.
-    pub(super) lost: Lost,
+    pub(super) lost: LostEffect,
     /// When it was seen first, microseconds since 1970.
     pub(super) since_usec: u64,
     /// Looks that found it so.
@@ -209,7 +211,7 @@ impl Survey {
                 ProtectionKnob::Min => family.min_claims,
                 ProtectionKnob::Low => family.low_claims,
             };
-            nodes.push(Node {
+            nodes.push(PathCgroup {
                 path: path.to_owned(),
                 // What was just written is newer than what is known of the family.
                 setting: if is_leaf { value } else { setting },
@@ -261,7 +263,7 @@ impl Promised for Child {
 }
 
 /// What was found of one knob, and by which numbers.
-type Found = (Lost, Why);
+type Found = (LostEffect, Why);
 
 fn read(reader: &dyn HostReader, (hierarchy, parent): &(Hierarchy, String)) -> Known {
     let found = reader.place(*hierarchy, parent).and_then(|place| reader.family(&place));

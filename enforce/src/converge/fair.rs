@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_model::sample::Field;
 use evenkeel_model::units::MilliCpu;
-use evenkeel_qos::fair::{Allotment, Fair, Hysteresis, Layout, Member, MicroCpu, Shared};
+use evenkeel_qos::fair::{Allotment, Fair, FairShares, Hysteresis, Layout, Member, MicroCpu};
 use evenkeel_qos::own::below;
 use evenkeel_qos::rules::cpu_request_of;
 
@@ -179,7 +179,7 @@ impl FairMode {
 
     fn hand_out(
         &mut self,
-        shared: &Shared<Key, String>,
+        shared: &FairShares<Key, String>,
         table: &mut Table,
         rules: &Rules,
         changed: &mut Changed,
@@ -205,7 +205,7 @@ impl FairMode {
 }
 
 /// Whether a path is a sibling of the parents just divided: one that is not among them any more has no part.
-fn is_of(shared: &Shared<Key, String>, path: &str) -> bool {
+fn is_of(shared: &FairShares<Key, String>, path: &str) -> bool {
     let above = |path: &str| path.rsplit_once('/').map(|(above, _)| above.to_owned());
     let of = above(path);
     shared.parents.keys().any(|parent| above(parent) == of)

@@ -13,7 +13,7 @@ use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::{CgroupRef, Outcome, Target};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::units::Limit;
-use evenkeel_qos::own::{self, Current, Inner, Value};
+use evenkeel_qos::own::{self, Current, InnerCgroup, InnerValue};
 use evenkeel_qos::plan::Wish;
 use evenkeel_qos::why::Why;
 
@@ -122,7 +122,7 @@ impl Owned {
         &mut self,
         env: &mut Env<'_>,
         options: Options<'_>,
-        mut wanted: BTreeMap<String, Inner>,
+        mut wanted: BTreeMap<String, InnerCgroup>,
         stats: &Counters<'_>,
         now: Instant,
     ) -> Vec<Draft> {
@@ -163,7 +163,12 @@ impl Owned {
     }
 
     /// Makes or renews the loops of every inner cgroup that is there.
-    fn plan(&mut self, reader: &dyn HostReader, options: Options<'_>, wanted: &BTreeMap<String, Inner>) {
+    fn plan(
+        &mut self,
+        reader: &dyn HostReader,
+        options: Options<'_>,
+        wanted: &BTreeMap<String, InnerCgroup>,
+    ) {
         for path in wanted.keys() {
             self.inner.entry(path.clone()).or_default();
         }
@@ -178,7 +183,7 @@ impl Owned {
     }
 
     /// Every loop of every inner cgroup, in the order in which they are written.
-    fn order(&self, wanted: &BTreeMap<String, Inner>) -> Vec<(String, usize)> {
+    fn order(&self, wanted: &BTreeMap<String, InnerCgroup>) -> Vec<(String, usize)> {
         let mut order: Vec<(String, usize)> = Vec::new();
         let find = |path: &str, knob: Knob| {
             self.inner.get(path).and_then(|knobs| knobs.all.iter().position(|k| k.knob() == knob))
@@ -193,10 +198,10 @@ impl Owned {
             self.inner.iter().map(|(path, knobs)| (path.clone(), current(&knobs.all))).collect();
         for step in own::steps(wanted, &now) {
             let knob = match step.value {
-                Value::Min(_) => Knob::MemoryMin,
-                Value::Low(_) => Knob::MemoryLow,
-                Value::Weight(_) => Knob::CpuWeight,
-                Value::Shares(_) => Knob::CpuShares,
+                InnerValue::Min(_) => Knob::MemoryMin,
+                InnerValue::Low(_) => Knob::MemoryLow,
+                InnerValue::Weight(_) => Knob::CpuWeight,
+                InnerValue::Shares(_) => Knob::CpuShares,
             };
             order.extend(find(&step.path, knob).map(|at| (step.path.clone(), at)));
         }
@@ -224,7 +229,7 @@ fn current(knobs: &[KnobLoop]) -> Current {
 }
 
 fn loops(
-    inner: &Inner,
+    inner: &InnerCgroup,
     options: Options<'_>,
     cpu: Option<CgroupRef>,
     memory: Option<CgroupRef>,

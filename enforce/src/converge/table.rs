@@ -20,8 +20,8 @@ use evenkeel_qos::cores::{Allocation, wanted};
 use evenkeel_qos::cpu::{WeightConversion, shares_from_milli};
 use evenkeel_qos::desired::{self, ContainerInputs, Desired, NodeInputs, NodeView, Protection};
 use evenkeel_qos::fair::Allotment;
-use evenkeel_qos::own::{Inner, Leaf, below};
-use evenkeel_qos::plan::{ContainerPlan, Standing, Wish};
+use evenkeel_qos::own::{InnerCgroup, Leaf, below};
+use evenkeel_qos::plan::{ContainerPlan, PlanStatus, Wish};
 use evenkeel_qos::rules::cpu_request_of;
 
 use super::container::{Container, Scores};
@@ -305,7 +305,7 @@ impl Table {
         &self,
         rules: &Rules,
         parts: &BTreeMap<String, Allotment>,
-    ) -> BTreeMap<String, Inner> {
+    ) -> BTreeMap<String, InnerCgroup> {
         let leaves: Vec<Leaf> = self.iter().filter(|c| c.unmanaged.is_none()).map(leaf).collect();
         desired::inner(&rules.node(parts), &leaves)
     }
@@ -490,9 +490,11 @@ impl Rules {
 
 fn unmanaged(planned: &ContainerPlan) -> Option<String> {
     match &planned.standing {
-        Standing::Planned if planned.wishes.is_empty() => Some("every knob that applies to it is off".into()),
-        Standing::Planned => None,
-        Standing::Unmanaged(why) | Standing::Unclassified(why) => Some(why.clone()),
+        PlanStatus::Planned if planned.wishes.is_empty() => {
+            Some("every knob that applies to it is off".into())
+        }
+        PlanStatus::Planned => None,
+        PlanStatus::Unmanaged(why) | PlanStatus::Unclassified(why) => Some(why.clone()),
     }
 }
 
@@ -507,8 +509,8 @@ fn scores(rules: &Rules, workload: &Workload, planned: &ContainerPlan) -> Option
 
 fn classified(workload: &Workload, planned: &ContainerPlan) -> Draft {
     let reason = match &planned.standing {
-        Standing::Unmanaged(why) | Standing::Unclassified(why) => why.clone(),
-        Standing::Planned => planned.class_reason.text(),
+        PlanStatus::Unmanaged(why) | PlanStatus::Unclassified(why) => why.clone(),
+        PlanStatus::Planned => planned.class_reason.text(),
     };
     let class = planned.qos_class.map_or("none", |class| class.as_str());
     Draft::of(workload, DecisionKind::Classified, reason)

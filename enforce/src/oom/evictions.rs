@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use evenkeel_model::decision::{Decision, DecisionKind, DecisionResult};
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::workload::{CgroupBinding, ContainerKind, SourceKind, Workload};
-use evenkeel_qos::eviction::{ContainerKey, Failure, Failures, PodKey, Policy, Remedy, Ruling};
+use evenkeel_qos::eviction::{
+    ContainerFailure, ContainerKey, EvictionPolicy, Failures, PodKey, Remedy, Ruling,
+};
 use evenkeel_qos::why::Why;
 
 use crate::converge::roster::RosterEntry;
@@ -62,7 +64,7 @@ pub(crate) struct Cause<'a> {
 
 /// The policy with its counts and offers; shared by the threads that see containers fail.
 pub struct Evictions {
-    policy: Mutex<Policy>,
+    policy: Mutex<EvictionPolicy>,
     rehearsal: bool,
     inner: Mutex<Inner>,
     /// Whoever carries rulings out; when it has too much to do, the offer stands.
@@ -77,11 +79,11 @@ struct Inner {
 
 impl Evictions {
     /// A policy with the offers of earlier runs. On a `rehearsal` nothing is offered: rulings are told as what would be.
-    pub fn new(policy: Policy, rehearsal: bool, earlier: &[Arc<Decision>]) -> Self {
+    pub fn new(policy: EvictionPolicy, rehearsal: bool, earlier: &[Arc<Decision>]) -> Self {
         let mut inner = Inner::default();
         for offer in earlier.iter().filter_map(offer_of) {
             if offer.remedy == Remedy::Restart && offer.decision.result == DecisionResult::Done {
-                let failure = Failure { time_usec: offer.decision.time_usec, inode: offer.inode };
+                let failure = ContainerFailure { time_usec: offer.decision.time_usec, inode: offer.inode };
                 inner.failures.restore(&offer.container, failure);
             }
             inner.remember(offer);
@@ -97,11 +99,11 @@ impl Evictions {
     }
 
     /// Puts another policy in force: rulings from now on follow it, offers made stay.
-    pub fn set_policy(&self, policy: Policy) {
+    pub fn set_policy(&self, policy: EvictionPolicy) {
         *lock(&self.policy) = policy;
     }
 
-    fn policy(&self) -> Policy {
+    fn policy(&self) -> EvictionPolicy {
         *lock(&self.policy)
     }
 
@@ -117,7 +119,7 @@ impl Evictions {
         let workload = &tracked.workload;
         let class = tracked.classes.memory.filter(|_| workload.kind != ContainerKind::Infrastructure)?;
         let container = ContainerKey::of(workload);
-        let failure = Failure { time_usec: cause.time_usec, inode: tracked.inode };
+        let failure = ContainerFailure { time_usec: cause.time_usec, inode: tracked.inode };
         let mut inner = lock(&self.inner);
         inner.failures.prune(&self.policy(), cause.time_usec);
         let ruling = inner.failures.judge(&self.policy(), &container, class, failure)?;
@@ -275,7 +277,7 @@ mod tests {
     #[test]
     fn rulings_are_told_with_their_numbers_and_survive_a_restart() {
         let (log, stats) = (DecisionLog::for_tests(), Stats::default());
-        let evictions = Evictions::new(Policy::default(), false, &[]);
+        let evictions = Evictions::new(EvictionPolicy::default(), false, &[]);
         let now = crate::decisions::now_usec();
         let mut told = Vec::new();
         for life in 0..4 {
@@ -298,7 +300,7 @@ mod tests {
             ("7", "600000000")
         );
         // Another run: the restarts granted still count, and the offers are still there.
-        let again = Evictions::new(Policy::default(), false, &told);
+        let again = Evictions::new(EvictionPolicy::default(), false, &told);
         assert_eq!(again.offers(true).len(), 4);
         let web = container(9, "web", QosClass::Burstable);
         let ruled = again.failed(&web, oom(now + 60_000_000), &log, &stats).unwrap();
@@ -308,7 +310,7 @@ mod tests {
     #[test]
     fn offers_stand_until_somebody_acts() {
         let (log, stats) = (DecisionLog::for_tests(), Stats::default());
-        let evictions = Evictions::new(Policy::default(), false, &[]);
+        let evictions = Evictions::new(EvictionPolicy::default(), false, &[]);
         let now = crate::decisions::now_usec();
         for (slot, name, class) in [(1, "idle", QosClass::BestEffort), (2, "web", QosClass::Burstable)] {
             evictions.failed(&container(slot, name, class), oom(now), &log, &stats).unwrap();
@@ -338,7 +340,7 @@ mod tests {
     #[test]
     fn a_rehearsal_offers_nothing() {
         let (log, stats) = (DecisionLog::for_tests(), Stats::default());
-        let evictions = Evictions::new(Policy::default(), true, &[]);
+        let evictions = Evictions::new(EvictionPolicy::default(), true, &[]);
         let (sender, tasks) = crate::evict::tasks();
         evictions.hand_to(sender);
         let told =

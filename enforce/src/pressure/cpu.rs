@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use evenkeel_host::node::CpuTimes;
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::units::MilliCpu;
-use evenkeel_qos::starvation::{Action, Facts, Machine, Rules, Verdict};
+use evenkeel_qos::starvation::{ContainerCpu, Machine, StarvationAction, StarvationConfig, StarvationResult};
 
 use super::domain::{asked, may_be_touched};
 use super::sight::{CpuNow, Sight};
@@ -33,7 +33,7 @@ impl CpuLook {
         self.machine.starving()
     }
 
-    pub(super) fn done(&mut self, action: &Action, verdict: Verdict) {
+    pub(super) fn done(&mut self, action: &StarvationAction, verdict: StarvationResult) {
         self.machine.done(action, verdict);
     }
 
@@ -42,8 +42,8 @@ impl CpuLook {
         &mut self,
         sight: &mut dyn Sight,
         roster: &[RosterEntry],
-        rules: &Rules,
-    ) -> Vec<(Action, RosterEntry)> {
+        rules: &StarvationConfig,
+    ) -> Vec<(StarvationAction, RosterEntry)> {
         let now = sight.now_usec();
         if now < self.next_usec {
             return Vec::new();
@@ -74,12 +74,12 @@ impl CpuLook {
             seen.extend(before.remove(&slot).and_then(|then| facts(entry, then, read)));
             self.before.insert(slot, read);
         }
-        let short = |facts: &&Facts| {
+        let short = |facts: &&ContainerCpu| {
             facts.usage_milli < facts.request_milli.saturating_mul(u64::from(rules.below)) / 10_000
         };
         self.suspects = seen.iter().filter(short).map(|facts| facts.key).take(SUSPECTS).collect();
         let actions = self.machine.step(now, busy, &seen, rules);
-        let entry_of = |action: Action| {
+        let entry_of = |action: StarvationAction| {
             let entry = roster.iter().find(|entry| entry.tracked.slot == action.key)?;
             Some((action, entry.clone()))
         };
@@ -95,7 +95,7 @@ fn busy(then: CpuTimes, now: CpuTimes) -> Option<u32> {
     (all > 0).then(|| u32::try_from(part).unwrap_or(10_000))
 }
 
-fn facts(entry: &RosterEntry, then: CpuNow, now: CpuNow) -> Option<Facts> {
+fn facts(entry: &RosterEntry, then: CpuNow, now: CpuNow) -> Option<ContainerCpu> {
     let span = now.read_usec.checked_sub(then.read_usec).filter(|span| *span > 0)?;
     let of_span = |part: u64, whole: u64| {
         u64::try_from(u128::from(part) * u128::from(whole) / u128::from(span)).unwrap_or(u64::MAX)
@@ -103,7 +103,7 @@ fn facts(entry: &RosterEntry, then: CpuNow, now: CpuNow) -> Option<Facts> {
     let asked = asked(entry)?;
     let waited = now.waited_usec.zip(then.waited_usec);
     let waited = waited.map(|(now, then)| of_span(now.saturating_sub(then), 10_000).min(10_000));
-    Some(Facts {
+    Some(ContainerCpu {
         key: entry.tracked.slot,
         managed: may_be_touched(entry),
         class: entry.tracked.classes.cpu.unwrap_or(QosClass::Guaranteed),

@@ -4,7 +4,10 @@ use evenkeel_host::write::CgroupRef;
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::units::Bytes;
 use evenkeel_model::workload::{ContainerKind, ContainerResources, Requested};
-use evenkeel_qos::pressure::{Action, Facts, Grade, Machine, Node, Observation, Rules, Switches, Verdict};
+use evenkeel_qos::pressure::{
+    ContainerMemory, Grade, Machine, NodePressure, Observation, PressureAction, PressureConfig,
+    PressureResult, Switches,
+};
 
 use super::sight::Sight;
 use super::view::DomainView;
@@ -19,16 +22,16 @@ const BETWEEN_LOOKS_USEC: u64 = 100_000;
 /// The domain.
 pub(super) struct Domain {
     pub(super) tier: Option<CgroupRef>,
-    pub(super) rules: Rules,
+    pub(super) rules: PressureConfig,
     machine: Machine,
-    node: Node,
+    node: NodePressure,
     /// Whether there was anything to judge it by at the last look: a subtree without a limit of its own has nothing.
     is_seen: bool,
     next_look_usec: u64,
 }
 
 /// The rules less what this machine cannot do.
-pub(super) fn within(mut rules: Rules, can: Switches) -> Rules {
+pub(super) fn within(mut rules: PressureConfig, can: Switches) -> PressureConfig {
     let wished = rules.can;
     rules.can = Switches {
         reclaim: wished.reclaim && can.reclaim,
@@ -41,12 +44,12 @@ pub(super) fn within(mut rules: Rules, can: Switches) -> Rules {
 }
 
 impl Domain {
-    pub(super) fn new(tier: Option<CgroupRef>, rules: Rules) -> Self {
+    pub(super) fn new(tier: Option<CgroupRef>, rules: PressureConfig) -> Self {
         Self {
             tier,
             rules,
             machine: Machine::default(),
-            node: Node::default(),
+            node: NodePressure::default(),
             is_seen: false,
             next_look_usec: 0,
         }
@@ -57,7 +60,7 @@ impl Domain {
     }
 
     /// The domain itself, as last looked at.
-    pub(super) const fn node(&self) -> &Node {
+    pub(super) const fn node(&self) -> &NodePressure {
         &self.node
     }
 
@@ -70,7 +73,7 @@ impl Domain {
         self.machine.holds_key(key)
     }
 
-    pub(super) fn done(&mut self, sight: &dyn Sight, action: &Action, verdict: Verdict) {
+    pub(super) fn done(&mut self, sight: &dyn Sight, action: &PressureAction, verdict: PressureResult) {
         self.machine.done(sight.now_usec(), action, verdict);
     }
 
@@ -79,7 +82,7 @@ impl Domain {
         let node = sight.domain(self.tier.as_ref());
         self.is_seen = node.is_some();
         let Some(node) = node else { return false };
-        self.node = Node { fired, ..node };
+        self.node = NodePressure { fired, ..node };
         // While there is plenty nobody is acted on for stalled time, whosever it is.
         if self.rules.bands.stall_counts(node.available, node.total) {
             self.node.own_limits = sight.own_limits(self.tier.as_ref());
@@ -93,7 +96,7 @@ impl Domain {
         sight: &mut dyn Sight,
         roster: &[RosterEntry],
         fired: bool,
-    ) -> Vec<(Action, RosterEntry)> {
+    ) -> Vec<(PressureAction, RosterEntry)> {
         let begun = sight.now_usec();
         if begun < self.next_look_usec && !fired && !self.machine.is_urgent() {
             return Vec::new();
@@ -105,7 +108,7 @@ impl Domain {
         self.next_look_usec = now.saturating_add(cost.max(BETWEEN_LOOKS_USEC));
         let seen = Observation { now_usec: now, node: self.node, containers };
         let actions = self.machine.step(&seen, &self.rules);
-        let entry_of = |action: Action| {
+        let entry_of = |action: PressureAction| {
             let entry = inside.iter().find(|entry| entry.tracked.slot == action.key)?;
             Some((action, (*entry).clone()))
         };
@@ -151,7 +154,7 @@ pub(super) fn may_be_touched(entry: &RosterEntry) -> bool {
 }
 
 /// A container's numbers, read now. Those that nothing could ever be done to cost no read.
-fn facts(sight: &mut dyn Sight, entry: &RosterEntry) -> Option<Facts> {
+fn facts(sight: &mut dyn Sight, entry: &RosterEntry) -> Option<ContainerMemory> {
     let class = entry.tracked.classes.memory?;
     let asked = asked(entry)?;
     let managed = may_be_touched(entry);
@@ -161,7 +164,7 @@ fn facts(sight: &mut dyn Sight, entry: &RosterEntry) -> Option<Facts> {
         now = sight.memory(entry, true).ok()?;
     }
     let (anon, file) = now.parts.unwrap_or((now.current, Bytes::ZERO));
-    Some(Facts {
+    Some(ContainerMemory {
         key: entry.tracked.slot,
         managed,
         class,

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use evenkeel_host::hierarchy::Controller;
 use evenkeel_host::kernel_reader::KernelReader;
-use evenkeel_qos::pressure::{Grade, Verdict};
+use evenkeel_qos::pressure::{Grade, PressureResult};
 use evenkeel_qos::starvation;
 
 use crate::converge::board::Board;
@@ -233,13 +233,13 @@ impl Loop {
         let mut woke = fired.map(|_| woke);
         for (action, entry) in actions {
             if self.domains.iter().enumerate().any(|(other, d)| other != index && d.holds(action.key)) {
-                self.domains[index].done(&*self.sight, &action, Verdict::Deferred);
+                self.domains[index].done(&*self.sight, &action, PressureResult::Deferred);
                 continue;
             }
             let job = Job::Memory { domain: index, action, entry, woke: woke.take() };
             if !send(&self.jobs, job) {
                 self.context.stats.pressure.deferred.add(1);
-                self.domains[index].done(&*self.sight, &action, Verdict::Deferred);
+                self.domains[index].done(&*self.sight, &action, PressureResult::Deferred);
             }
         }
     }
@@ -266,7 +266,7 @@ impl Loop {
         for (action, entry) in self.cpu.look(&mut *self.sight, roster, rules) {
             if !send(&self.jobs, Job::Cpu { action, entry }) {
                 self.context.stats.pressure.deferred.add(1);
-                self.cpu.done(&action, starvation::Verdict::Failed);
+                self.cpu.done(&action, starvation::StarvationResult::Failed);
             }
         }
         self.context.stats.pressure.starving.set(self.cpu.starving() as u64);

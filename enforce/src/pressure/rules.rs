@@ -8,7 +8,7 @@ pub struct PressureRules {
     /// Whether anything is done.
     pub enabled: bool,
     /// Thresholds and steps; what the machine cannot do is still in it.
-    pub rules: pressure::Rules,
+    pub rules: pressure::PressureConfig,
     /// Window of triggers, microseconds.
     pub window_usec: u64,
 }
@@ -19,5 +19,5 @@ pub struct StarvationRules {
     /// Whether anybody looks.
     pub enabled: bool,
     /// The rules.
-    pub rules: starvation::Rules,
+    pub rules: starvation::StarvationConfig,
 }

@@ -15,7 +15,7 @@ use evenkeel_host::roots::Roots;
 use evenkeel_host::run_delay::waited_usec;
 use evenkeel_host::write::CgroupRef;
 use evenkeel_model::units::{Bytes, Limit};
-use evenkeel_qos::pressure::{Node, OwnLimits, Switches};
+use evenkeel_qos::pressure::{NodePressure, OwnLimits, Switches};
 
 use super::own_limits::OwnLimitWalk;
 use super::samples::Samples;
@@ -67,7 +67,7 @@ pub(super) trait Sight: Send {
     /// Monotonic time, microseconds.
     fn now_usec(&self) -> u64;
     /// The node, or an owned subtree that has a limit; `None` when there is nothing to judge it by.
-    fn domain(&mut self, tier: Option<&CgroupRef>) -> Option<Node>;
+    fn domain(&mut self, tier: Option<&CgroupRef>) -> Option<NodePressure>;
     /// How long cgroups below the node or an owned subtree waited at limits of their own.
     fn own_limits(&mut self, tier: Option<&CgroupRef>) -> OwnLimits;
     /// How often a container ran into its own limit, cumulative.
@@ -117,7 +117,7 @@ impl KernelSight {
         above.filter_map(throttled).fold(0, u64::saturating_add)
     }
 
-    fn tier(&self, at: &CgroupRef) -> Option<Node> {
+    fn tier(&self, at: &CgroupRef) -> Option<NodePressure> {
         let dir = self.tree.dir_of(at).ok()?;
         // Without a limit of its own it is as short of memory as the node.
         let Ok(Limit::Value(total)) = dir.memory_limit() else { return None };
@@ -128,15 +128,15 @@ impl KernelSight {
         // Half of the page cache, as MemAvailable counts it (mm/show_mem.c, si_mem_available).
         let available = free.saturating_add(Bytes::new(file.get() / 2)).min(total);
         let swap_free = meminfo(&self.roots).ok()?.swap_free.unwrap_or_default();
-        let node = Node { total, available, swap_free, ..Node::default() };
+        let node = NodePressure { total, available, swap_free, ..NodePressure::default() };
         Some(with_pressure(node, psi::read(Place::Cgroup(&dir), Resource::Memory).ok()))
     }
 }
 
-fn with_pressure(node: Node, pressure: Option<Pressure>) -> Node {
+fn with_pressure(node: NodePressure, pressure: Option<Pressure>) -> NodePressure {
     let Some(pressure) = pressure else { return node };
     let hundredths = |percent: f64| f64_to_u32((percent * 100.0).round().clamp(0.0, 10_000.0));
-    Node {
+    NodePressure {
         some_usec: Some(pressure.some.total_usec),
         full_usec: pressure.full.map(|full| full.total_usec),
         some_avg10: Some(hundredths(pressure.some.avg10)),
@@ -150,16 +150,16 @@ impl Sight for KernelSight {
         micros(self.start.elapsed())
     }
 
-    fn domain(&mut self, tier: Option<&CgroupRef>) -> Option<Node> {
+    fn domain(&mut self, tier: Option<&CgroupRef>) -> Option<NodePressure> {
         if let Some(at) = tier {
             return self.tier(at);
         }
         let memory = meminfo(&self.roots).ok()?;
-        let node = Node {
+        let node = NodePressure {
             total: memory.total,
             available: memory.available?,
             swap_free: memory.swap_free.unwrap_or_default(),
-            ..Node::default()
+            ..NodePressure::default()
         };
         Some(with_pressure(node, psi::read(Place::Node(&self.roots), Resource::Memory).ok()))
     }

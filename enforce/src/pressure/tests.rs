@@ -15,7 +15,7 @@ use evenkeel_host::write::CgroupRef;
 use evenkeel_model::decision::{Decision, DecisionKind, DecisionResult};
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::units::{Bytes, Limit};
-use evenkeel_qos::pressure::{Node, OwnLimits, Switches};
+use evenkeel_qos::pressure::{NodePressure, OwnLimits, Switches};
 
 use super::sight::{CpuNow, LimitNow, MemoryNow, Sight};
 use super::view::View;
@@ -32,7 +32,7 @@ const MIB: u64 = 1 << 20;
 /// What the fake eyes see, changed by the test.
 #[derive(Default)]
 struct Scene {
-    node: Node,
+    node: NodePressure,
     memory: Vec<(u32, u64)>,
     cpu: Vec<(u32, CpuNow)>,
     times: Option<CpuTimes>,
@@ -52,7 +52,7 @@ impl Sight for FakeSight {
     fn now_usec(&self) -> u64 {
         self.clock.load(Ordering::Relaxed)
     }
-    fn domain(&mut self, tier: Option<&CgroupRef>) -> Option<Node> {
+    fn domain(&mut self, tier: Option<&CgroupRef>) -> Option<NodePressure> {
         tier.is_none().then(|| lock(&self.scene).node)
     }
     fn own_limits(&mut self, _tier: Option<&CgroupRef>) -> OwnLimits {
@@ -155,7 +155,7 @@ fn rig(mode: Mode) -> Rig {
         holds: Arc::clone(&holds),
         decisions: Arc::clone(&decisions),
         view: Arc::clone(&view),
-        evictions: Arc::new(Evictions::new(evenkeel_qos::eviction::Policy::default(), false, &[])),
+        evictions: Arc::new(Evictions::new(evenkeel_qos::eviction::EvictionPolicy::default(), false, &[])),
         usage: Samples::shared(),
         jobs,
         finished,
@@ -349,8 +349,11 @@ fn a_starving_container_is_reported_and_others_are_squeezed_for_it() {
         busy += if hungry { 1_000_000 } else { 700_000 };
         {
             let mut scene = lock(&rig.scene);
-            scene.node =
-                Node { total: Bytes::new(4096 * MIB), available: Bytes::new(3000 * MIB), ..Node::default() };
+            scene.node = NodePressure {
+                total: Bytes::new(4096 * MIB),
+                available: Bytes::new(3000 * MIB),
+                ..NodePressure::default()
+            };
             let all = (second + 1) * 1_000_000;
             scene.times = Some(CpuTimes { busy_usec: busy, idle_usec: all - busy, steal_usec: 0 });
             let cpu = |usage_usec, waited_usec| CpuNow {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use evenkeel_host::error::HostError;
-use evenkeel_qos::pressure::{LimitFacts, Node, ThrashRules, ThrashWatch, Thrashing};
+use evenkeel_qos::pressure::{LimitFacts, NodePressure, ThrashRules, ThrashWatch, Thrashing};
 
 use super::sight::{LimitNow, Sight};
 use crate::converge::roster::RosterEntry;
@@ -49,7 +49,7 @@ impl ThrashLook {
         &mut self,
         sight: &mut dyn Sight,
         roster: &[RosterEntry],
-        node: &Node,
+        node: &NodePressure,
         least_waited: u32,
         held: impl Fn(u32) -> bool,
     ) -> Vec<Named> {
@@ -111,7 +111,7 @@ impl ThrashLook {
     }
 
     /// Part of the time since the last look in which some of the node waited; `None` where the kernel does not tell.
-    fn node_waited(&mut self, node: &Node, now: u64) -> Option<u32> {
+    fn node_waited(&mut self, node: &NodePressure, now: u64) -> Option<u32> {
         let some = node.some_usec?;
         let (before, at) = self.node.replace((some, now))?;
         let span = now.checked_sub(at).filter(|span| *span > 0)?;

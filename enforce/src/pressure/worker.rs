@@ -16,7 +16,9 @@ use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::{CgroupRef, Outcome, Write};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::units::{Bytes, Limit};
-use evenkeel_qos::pressure::{Action, Deed, Held, Letting, Step, Verdict};
+use evenkeel_qos::pressure::{
+    Letting, PressureAction, PressureChange, PressureResult, PressureStep, Restriction,
+};
 use evenkeel_qos::starvation;
 
 use super::squeeze;
@@ -38,13 +40,13 @@ pub(super) enum Job {
     /// An action of a pressure machine.
     Memory {
         domain: usize,
-        action: Action,
+        action: PressureAction,
         entry: RosterEntry,
         /// When the poll returned that led to it, for the first action after a trigger.
         woke: Option<Instant>,
     },
     /// An action of the starvation machine.
-    Cpu { action: starvation::Action, entry: RosterEntry },
+    Cpu { action: starvation::StarvationAction, entry: RosterEntry },
     /// A container thrashes at its own limit.
     Thrash(Named),
     /// A container is gone; nothing of it is held any more.
@@ -53,8 +55,8 @@ pub(super) enum Job {
 
 /// What came of it.
 pub(super) enum Finished {
-    Memory { domain: usize, action: Action, verdict: Verdict },
-    Cpu { action: starvation::Action, verdict: starvation::Verdict },
+    Memory { domain: usize, action: PressureAction, verdict: PressureResult },
+    Cpu { action: starvation::StarvationAction, verdict: starvation::StarvationResult },
 }
 
 /// What the worker is given.
@@ -153,12 +155,17 @@ impl Worker {
         self.bell.wake();
     }
 
-    fn memory(&mut self, action: &Action, entry: &RosterEntry, woke: Option<Instant>) -> Verdict {
+    fn memory(
+        &mut self,
+        action: &PressureAction,
+        entry: &RosterEntry,
+        woke: Option<Instant>,
+    ) -> PressureResult {
         let why = action.why();
         let reason = why.text();
         let done = match action.deed {
-            Deed::Restrict(step, _) => self.restrict(step, entry, &reason),
-            Deed::Release(letting, giving) => self.release(letting, giving.held, entry, &reason),
+            PressureChange::Restrict(step, _) => self.restrict(step, entry, &reason),
+            PressureChange::Release(letting, giving) => self.release(letting, giving.held, entry, &reason),
         };
         let waited = woke.map(|woke| micros(woke.elapsed()));
         let stats = &self.context.stats.pressure;
@@ -167,14 +174,14 @@ impl Worker {
             stats.first_write_last_usec.set(usec);
         }
         let (kind, verdict) = match &action.deed {
-            Deed::Restrict(Step::Kill, _) => (DecisionKind::Kill, done.is_fine()),
-            Deed::Restrict(..) => (DecisionKind::Relieve, done.is_fine()),
-            Deed::Release(..) => (DecisionKind::Release, done.is_fine()),
+            PressureChange::Restrict(PressureStep::Kill, _) => (DecisionKind::Kill, done.is_fine()),
+            PressureChange::Restrict(..) => (DecisionKind::Relieve, done.is_fine()),
+            PressureChange::Release(..) => (DecisionKind::Release, done.is_fine()),
         };
         match (&action.deed, done.is_fine()) {
             (_, false) => stats.failures.add(1),
-            (Deed::Restrict(step, _), true) => stats.steps[step.rung() as usize].add(1),
-            (Deed::Release(..), true) => stats.releases.add(1),
+            (PressureChange::Restrict(step, _), true) => stats.steps[step.rung() as usize].add(1),
+            (PressureChange::Release(..), true) => stats.releases.add(1),
         }
         let v2 = entry.memory.as_ref().is_some_and(|at| at.hierarchy == Hierarchy::V2);
         let mut draft = Draft::of(&entry.tracked.workload, kind, reason).inputs(why.inputs());
@@ -185,23 +192,27 @@ impl Worker {
             draft = draft.input("poll_to_write_usec", usec);
         }
         let seq = self.tell(draft, action.knob(v2), action.value(), done, entry);
-        if verdict && matches!(action.deed, Deed::Restrict(Step::Kill, _)) {
+        if verdict && matches!(action.deed, PressureChange::Restrict(PressureStep::Kill, _)) {
             self.failed(entry, "pressure", "was killed because memory was short", seq);
         }
-        if verdict { Verdict::Done } else { Verdict::Failed }
+        if verdict { PressureResult::Done } else { PressureResult::Failed }
     }
 
-    fn cpu(&mut self, action: &starvation::Action, entry: &RosterEntry) -> starvation::Verdict {
+    fn cpu(
+        &mut self,
+        action: &starvation::StarvationAction,
+        entry: &RosterEntry,
+    ) -> starvation::StarvationResult {
         let why = action.why();
         let reason = why.text();
         let (kind, knob, done) = match action.deed {
-            starvation::Deed::Report(_) => (DecisionKind::Starved, "cpu", None),
-            starvation::Deed::Evict(_) => (DecisionKind::Starved, "cpu", None),
-            starvation::Deed::Squeeze(step, ..) => {
+            starvation::StarvationChange::Report(_) => (DecisionKind::Starved, "cpu", None),
+            starvation::StarvationChange::Evict(_) => (DecisionKind::Starved, "cpu", None),
+            starvation::StarvationChange::Squeeze(step, ..) => {
                 self.context.stats.pressure.squeezes.add(1);
                 (DecisionKind::Relieve, squeeze::knob(step, entry), Some(self.squeeze(step, entry, &reason)))
             }
-            starvation::Deed::Release(step) => {
+            starvation::StarvationChange::Release(step) => {
                 (DecisionKind::Release, squeeze::knob(step, entry), Some(self.unsqueeze(step, entry)))
             }
         };
@@ -212,10 +223,10 @@ impl Worker {
             draft = draft.inputs(self.before(entry));
         }
         let seq = self.tell(draft, knob, action.value(), done, entry);
-        if matches!(action.deed, starvation::Deed::Evict(_)) {
+        if matches!(action.deed, starvation::StarvationChange::Evict(_)) {
             self.failed(entry, "starvation", "is chosen because a container does not get its CPU", seq);
         }
-        if fine { starvation::Verdict::Done } else { starvation::Verdict::Failed }
+        if fine { starvation::StarvationResult::Done } else { starvation::StarvationResult::Failed }
     }
 
     /// Says who thrashes at its own limit, and what limit it should have.
@@ -269,23 +280,25 @@ impl Worker {
         decision.seq
     }
 
-    fn restrict(&mut self, step: Step, entry: &RosterEntry, why: &str) -> Done {
+    fn restrict(&mut self, step: PressureStep, entry: &RosterEntry, why: &str) -> Done {
         let Some(memory) = entry.memory.clone() else { return lacks("memory") };
         match step {
-            Step::Reclaim { amount, file_only } => {
+            PressureStep::Reclaim { amount, file_only } => {
                 let taken = self.writer.reclaim(&memory, amount, file_only);
                 if let Ok(taken) = &taken {
                     self.context.stats.pressure.reclaimed_bytes.add(taken.get());
                 }
                 Done::of_deed(taken.map(Bytes::get), "reclaimed", self.writer.is_rehearsal())
             }
-            Step::High(at) => self.hold(&memory, Setting::MemoryHigh(Limit::Value(at)), entry, why),
-            Step::SoftLimit(at) => self.hold(&memory, Setting::MemorySoftLimit(Limit::Value(at)), entry, why),
-            Step::Freeze => {
+            PressureStep::High(at) => self.hold(&memory, Setting::MemoryHigh(Limit::Value(at)), entry, why),
+            PressureStep::SoftLimit(at) => {
+                self.hold(&memory, Setting::MemorySoftLimit(Limit::Value(at)), entry, why)
+            }
+            PressureStep::Freeze => {
                 let Some(freezer) = entry.freezer.clone() else { return lacks("freezer") };
                 self.hold(&freezer, freeze_write(&freezer, true).setting, entry, why)
             }
-            Step::Kill => {
+            PressureStep::Kill => {
                 let killed = self.writer.kill_cgroup(&memory);
                 // Whoever is frozen dies once it is thawed (v1).
                 self.let_go_all(entry);
@@ -294,16 +307,16 @@ impl Worker {
         }
     }
 
-    fn release(&mut self, letting: Letting, held: Held, entry: &RosterEntry, why: &str) -> Done {
+    fn release(&mut self, letting: Letting, held: Restriction, entry: &RosterEntry, why: &str) -> Done {
         let (at, knob) = match held {
-            Held::Frozen => {
+            Restriction::Frozen => {
                 let Some(freezer) = entry.freezer.clone() else { return lacks("freezer") };
                 let knob = freeze_write(&freezer, false).knob();
                 (freezer, knob)
             }
-            Held::High | Held::SoftLimit => {
+            Restriction::High | Restriction::SoftLimit => {
                 let Some(memory) = entry.memory.clone() else { return lacks("memory") };
-                (memory, if held == Held::High { Knob::MemoryHigh } else { Knob::MemorySoftLimit })
+                (memory, if held == Restriction::High { Knob::MemoryHigh } else { Knob::MemorySoftLimit })
             }
         };
         match letting {

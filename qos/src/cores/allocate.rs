@@ -7,7 +7,7 @@ use super::pick::{Cpu, pick};
 
 /// A container that asks for logical CPUs of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct CoresRequest {
     /// The workload's id.
     pub id: String,
     /// How many.
@@ -61,7 +61,7 @@ impl Allocation {
 pub fn allocate(
     online: &[Cpu],
     least_shared: usize,
-    requests: &[Request],
+    requests: &[CoresRequest],
     previous: &BTreeMap<String, CpuList>,
 ) -> Allocation {
     let mut all = online.to_vec();

@@ -7,7 +7,7 @@ use evenkeel_model::workload::{ContainerKind, Requested};
 use super::allocate::{Allocation, Assignment, How};
 use super::list::CpuList;
 use super::pick::topology_text;
-use crate::plan::{ContainerPlan, CpuQuota, Standing, Wish};
+use crate::plan::{ContainerPlan, CpuQuota, PlanStatus, Wish};
 use crate::rules::defaulted;
 use crate::why::{ExclusiveCores, Quota, SharedPool, Why};
 
@@ -16,7 +16,8 @@ use crate::why::{ExclusiveCores, Quota, SharedPool, Why};
 pub fn wanted(planned: &ContainerPlan, requested: &Requested) -> Option<usize> {
     let Requested::Stated(resources) = requested else { return None };
     let runs_on = matches!(planned.kind, ContainerKind::Regular | ContainerKind::Sidecar);
-    if !runs_on || planned.standing != Standing::Planned || planned.qos_class != Some(QosClass::Guaranteed) {
+    if !runs_on || planned.standing != PlanStatus::Planned || planned.qos_class != Some(QosClass::Guaranteed)
+    {
         return None;
     }
     let r = defaulted(*resources);

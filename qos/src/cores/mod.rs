@@ -13,7 +13,7 @@ mod given;
 mod list;
 mod pick;
 
-pub use allocate::{Allocation, Assignment, How, Request, allocate};
+pub use allocate::{Allocation, Assignment, CoresRequest, How, allocate};
 pub(crate) use given::Cpus;
 pub use given::wanted;
 pub use list::{CpuList, NotACpuList};

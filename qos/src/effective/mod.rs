@@ -9,6 +9,6 @@ mod protection;
 mod weight;
 mod why;
 
-pub use protection::{Node, Path, Protected, ProtectionKnob, Short, Verdict, effective};
+pub use protection::{Path, PathCgroup, Protected, ProtectionEffect, ProtectionKnob, Short, effective};
 pub use weight::{Competition, WeightLevel, WeightVerdict, competition};
-pub use why::{Levels, Lost, ProtectionPath, WeightPath};
+pub use why::{Levels, LostEffect, ProtectionPath, WeightPath};

@@ -27,7 +27,7 @@ impl ProtectionKnob {
 
 /// One cgroup on the path, with its values of the knob in question.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Node {
+pub struct PathCgroup {
     /// Path below the hierarchy's root.
     pub path: String,
     /// Value of the knob (`memory.min` or `memory.low`); `max` as the largest number.
@@ -42,7 +42,7 @@ pub struct Node {
 #[derive(Debug, Clone, Copy)]
 pub struct Path<'a> {
     /// The cgroups; the root itself is not among them.
-    pub nodes: &'a [Node],
+    pub nodes: &'a [PathCgroup],
     /// Whether cgroup2 is mounted with `memory_recursiveprot`: what children do not claim of their parent's
     /// protection is spread over them by use.
     pub recursive: bool,
@@ -62,7 +62,7 @@ pub struct Short {
 /// What comes of a protection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "state")]
-pub enum Verdict {
+pub enum ProtectionEffect {
     /// All of it holds.
     Granted,
     /// A part holds.
@@ -91,7 +91,7 @@ pub struct Protected {
     /// What it would protect if the container used at least its setting and all else stayed.
     pub at_full_use: Bytes,
     /// Judged at full use: a container that uses little today is told today.
-    pub verdict: Verdict,
+    pub verdict: ProtectionEffect,
     /// Every ancestor that is short, topmost first.
     pub short: Vec<Short>,
 }
@@ -103,7 +103,7 @@ pub fn effective(knob: ProtectionKnob, path: Path<'_>) -> Protected {
         return Protected {
             now: Bytes::ZERO,
             at_full_use: Bytes::ZERO,
-            verdict: Verdict::Granted,
+            verdict: ProtectionEffect::Granted,
             short: Vec::new(),
         };
     };
@@ -133,7 +133,13 @@ fn walk(path: Path<'_>, more: Bytes) -> Bytes {
 }
 
 /// `effective_protection()` of mm/page_counter.c (mm/memcontrol.c before 6.11), in wider integers.
-fn share(node: &Node, usage: Bytes, parent_usage: Bytes, parent_effective: Bytes, recursive: bool) -> Bytes {
+fn share(
+    node: &PathCgroup,
+    usage: Bytes,
+    parent_usage: Bytes,
+    parent_effective: Bytes,
+    recursive: bool,
+) -> Bytes {
     let protected = u128::from(usage.min(node.setting).get());
     let claimed = protected + u128::from(node.siblings_claim.get());
     let granted = u128::from(parent_effective.get());
@@ -155,8 +161,8 @@ fn bytes(value: u128) -> Bytes {
 
 /// Ancestors whose setting is below what their children claim. When there is none, everything claimed is
 /// granted: each level's claims fit its own setting and use, from the top down.
-fn short(nodes: &[Node], more: Bytes) -> Vec<Short> {
-    let claim = |n: &Node| {
+fn short(nodes: &[PathCgroup], more: Bytes) -> Vec<Short> {
+    let claim = |n: &PathCgroup| {
         let own = n.setting.min(n.usage.saturating_add(more));
         own.saturating_add(n.siblings_claim)
     };
@@ -177,18 +183,18 @@ fn short(nodes: &[Node], more: Bytes) -> Vec<Short> {
         .collect()
 }
 
-fn verdict(knob: ProtectionKnob, wanted: Bytes, granted: Bytes, short: &[Short]) -> Verdict {
+fn verdict(knob: ProtectionKnob, wanted: Bytes, granted: Bytes, short: &[Short]) -> ProtectionEffect {
     // Pages are counted in batches per CPU, and division truncates: a page is not worth a word.
     const PAGE: u64 = 4096;
-    let Some(first) = short.first() else { return Verdict::Granted };
+    let Some(first) = short.first() else { return ProtectionEffect::Granted };
     if granted.get().saturating_add(PAGE) >= wanted.get() {
-        return Verdict::Granted;
+        return ProtectionEffect::Granted;
     }
     let remedy = remedy(knob, short);
     if granted.get() < PAGE {
-        Verdict::Ineffective { ancestor: first.ancestor.clone(), remedy }
+        ProtectionEffect::Ineffective { ancestor: first.ancestor.clone(), remedy }
     } else {
-        Verdict::Partly { granted, by: first.ancestor.clone(), remedy }
+        ProtectionEffect::Partly { granted, by: first.ancestor.clone(), remedy }
     }
 }
 

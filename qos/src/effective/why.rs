@@ -10,7 +10,7 @@ use evenkeel_model::units::Bytes;
 use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::protection::{Node, Path, ProtectionKnob, Verdict, effective};
+use super::protection::{Path, PathCgroup, ProtectionEffect, ProtectionKnob, effective};
 use super::weight::{WeightLevel, WeightVerdict, competition};
 
 /// Levels a decision carries; a path that is deeper is left out of it, for a decision is bounded.
@@ -20,7 +20,7 @@ const NOBODY: &str = "nobody";
 
 /// An ancestor takes an effect away, whole or in part.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lost {
+pub struct LostEffect {
     /// Which.
     pub by: String,
     /// What holds, in words.
@@ -29,7 +29,7 @@ pub struct Lost {
     pub remedy: String,
 }
 
-impl Lost {
+impl LostEffect {
     /// As one sentence.
     pub fn text(&self) -> String {
         format!("{}; {}", self.what, self.remedy)
@@ -45,22 +45,22 @@ pub struct ProtectionPath {
     pub recursive: bool,
     /// From the topmost cgroup to the container.
     #[serde(flatten)]
-    pub levels: Levels<Node>,
+    pub levels: Levels<PathCgroup>,
 }
 
 impl ProtectionPath {
     /// Who takes its effect away; `None` where all of it holds.
-    pub fn lost(&self) -> Option<Lost> {
+    pub fn lost(&self) -> Option<LostEffect> {
         let path = Path { nodes: &self.levels.0, recursive: self.recursive };
         match effective(self.protection, path).verdict {
-            Verdict::Granted => None,
-            Verdict::Partly { granted, by, remedy } => {
+            ProtectionEffect::Granted => None,
+            ProtectionEffect::Partly { granted, by, remedy } => {
                 let value = self.levels.0.last().map_or(Bytes::ZERO, |leaf| leaf.setting);
                 let what = format!("only {granted} of {value} hold: {by} grants no more");
-                Some(Lost { by, what, remedy })
+                Some(LostEffect { by, what, remedy })
             }
-            Verdict::Ineffective { ancestor: by, remedy } => {
-                Some(Lost { what: format!("nothing of it holds: {by} does not grant it"), by, remedy })
+            ProtectionEffect::Ineffective { ancestor: by, remedy } => {
+                Some(LostEffect { what: format!("nothing of it holds: {by} does not grant it"), by, remedy })
             }
         }
     }
@@ -84,11 +84,11 @@ pub struct WeightPath {
 
 impl WeightPath {
     /// Who takes its effect away; `None` where it competes.
-    pub fn lost(&self) -> Option<Lost> {
+    pub fn lost(&self) -> Option<LostEffect> {
         match competition(&self.levels.0)? {
             WeightVerdict::Granted(_) | WeightVerdict::Carried(_) => None,
             WeightVerdict::Ineffective { ancestor: by, remedy } => {
-                Some(Lost { by, what: "it has no effect here".into(), remedy })
+                Some(LostEffect { by, what: "it has no effect here".into(), remedy })
             }
         }
     }
@@ -102,11 +102,11 @@ impl WeightPath {
     }
 }
 
-fn text(lost: Option<Lost>) -> String {
+fn text(lost: Option<LostEffect>) -> String {
     lost.map_or_else(|| "it has its effect".to_owned(), |lost| lost.text())
 }
 
-fn again(lost: Option<Lost>) -> String {
+fn again(lost: Option<LostEffect>) -> String {
     lost.map_or_else(|| NOBODY.to_owned(), |lost| lost.by)
 }
 
@@ -168,14 +168,14 @@ fn read<T: FromStr>(word: &str) -> Result<T, NotALevel> {
     word.parse().map_err(|_| NotALevel)
 }
 
-impl Display for Node {
+impl Display for PathCgroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (setting, usage, claims) = (self.setting.get(), self.usage.get(), self.siblings_claim.get());
         write!(f, "{setting} {usage} {claims} {}", self.path)
     }
 }
 
-impl FromStr for Node {
+impl FromStr for PathCgroup {
     type Err = NotALevel;
 
     fn from_str(text: &str) -> Result<Self, NotALevel> {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::workload::Workload;
 
-use super::{MOST_RESTARTS, Policy, Remedy, Ruling, rule};
+use super::{EvictionPolicy, MOST_RESTARTS, Remedy, Ruling, rule};
 
 /// Containers counted at most; when there are more, the one whose last failure is longest ago is forgotten.
 const MOST_CONTAINERS: usize = 4096;
@@ -48,7 +48,7 @@ impl ContainerKey {
 
 /// A container failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Failure {
+pub struct ContainerFailure {
     /// When, microseconds since 1970. A clock set back counts as standing still.
     pub time_usec: u64,
     /// Inode of its cgroup: the life of the container that failed.
@@ -57,26 +57,26 @@ pub struct Failure {
 
 /// One container's past.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Past {
+struct FailureHistory {
     /// When restarts were granted, oldest first.
     restarts: VecDeque<u64>,
-    last: Failure,
+    last: ContainerFailure,
 }
 
 /// The past of all containers, bounded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Failures {
-    containers: BTreeMap<ContainerKey, Past>,
+    containers: BTreeMap<ContainerKey, FailureHistory>,
 }
 
 impl Failures {
     /// Takes in a failure and rules on it; `None` where it belongs to the failure before, which has been ruled on.
     pub fn judge(
         &mut self,
-        policy: &Policy,
+        policy: &EvictionPolicy,
         key: &ContainerKey,
         class: QosClass,
-        failure: Failure,
+        failure: ContainerFailure,
     ) -> Option<Ruling> {
         let mut failure = failure;
         if let Some(past) = self.containers.get_mut(key) {
@@ -93,7 +93,7 @@ impl Failures {
         let past = self
             .containers
             .entry(key.clone())
-            .or_insert_with(|| Past { restarts: VecDeque::new(), last: failure });
+            .or_insert_with(|| FailureHistory { restarts: VecDeque::new(), last: failure });
         let from = failure.time_usec.saturating_sub(policy.burstable_window_usec);
         // A restart exactly one window ago is no longer within it.
         past.restarts.retain(|granted| *granted > from || policy.burstable_window_usec > failure.time_usec);
@@ -106,20 +106,20 @@ impl Failures {
     }
 
     /// Takes in a restart granted by an earlier run, oldest first.
-    pub fn restore(&mut self, key: &ContainerKey, failure: Failure) {
+    pub fn restore(&mut self, key: &ContainerKey, failure: ContainerFailure) {
         if !self.containers.contains_key(key) {
             self.make_room();
         }
         let past = self
             .containers
             .entry(key.clone())
-            .or_insert_with(|| Past { restarts: VecDeque::new(), last: failure });
+            .or_insert_with(|| FailureHistory { restarts: VecDeque::new(), last: failure });
         past.last = failure;
         past.grant(failure.time_usec);
     }
 
     /// Forgets what can no longer count.
-    pub fn prune(&mut self, policy: &Policy, now_usec: u64) {
+    pub fn prune(&mut self, policy: &EvictionPolicy, now_usec: u64) {
         let from = now_usec.saturating_sub(policy.burstable_window_usec.max(ONE_FAILURE_USEC));
         self.containers.retain(|_, past| past.last.time_usec >= from);
     }
@@ -143,7 +143,7 @@ impl Failures {
     }
 }
 
-impl Past {
+impl FailureHistory {
     fn grant(&mut self, time_usec: u64) {
         self.restarts.push_back(time_usec);
         while self.restarts.len() > MOST_RESTARTS as usize {

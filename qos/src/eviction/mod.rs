@@ -1,6 +1,6 @@
 //! What becomes of a container that ran out of memory: started again, or its pod goes.
 //!
-//! Owned here: the policy per class ([`Policy`]), one ruling from a class and a count ([`rule`]), and the counts
+//! Owned here: the policy per class ([`EvictionPolicy`]), one ruling from a class and a count ([`rule`]), and the counts
 //! themselves, bounded ([`Failures`]). Not owned: noticing the failure, carrying a ruling out, the clock.
 //!
 //! The proposal (resource-qos.md, "OOM Assignment Races"): best-effort pods are evicted at once if OOM-killed, burstable
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::why::text;
 
-pub use failures::{ContainerKey, Failure, Failures, PodKey};
+pub use failures::{ContainerFailure, ContainerKey, Failures, PodKey};
 
 /// What a class is offered when one of its containers fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ impl Remedy {
 
 /// The policy of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Policy {
+pub struct EvictionPolicy {
     /// BestEffort containers.
     pub best_effort: Remedy,
     /// Restarts a Burstable container gets within the window before its pod goes; 0 = it goes at once.
@@ -60,7 +60,7 @@ pub struct Policy {
 /// The most restarts a policy may allow, and so the most that are counted of one container.
 pub const MOST_RESTARTS: u32 = 100;
 
-impl Default for Policy {
+impl Default for EvictionPolicy {
     /// The proposal's, with "a few retries" as three in ten minutes.
     fn default() -> Self {
         Self {
@@ -124,7 +124,7 @@ impl FromStr for Allowed {
 
 /// Rules on a container of a class that was granted `restarts` within the policy's window so far.
 #[must_use]
-pub const fn rule(policy: &Policy, class: QosClass, restarts: u32) -> Ruling {
+pub const fn rule(policy: &EvictionPolicy, class: QosClass, restarts: u32) -> Ruling {
     let allowed = match class {
         QosClass::BestEffort => Allowed::Always(policy.best_effort),
         QosClass::Burstable => Allowed::Restarts(policy.burstable_restarts),

@@ -87,7 +87,7 @@ impl Allotment {
 
 /// Everybody's part.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shared<K, P> {
+pub struct FairShares<K, P> {
     /// Parents; empty when laid out flat.
     pub parents: BTreeMap<P, Allotment>,
     /// Members.
@@ -96,7 +96,7 @@ pub struct Shared<K, P> {
 
 /// Members of one parent, summed up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Group {
+pub struct MemberGroup {
     /// Sum of its members' requests.
     pub request: MilliCpu,
     /// Whether any of them is active.
@@ -130,7 +130,7 @@ impl<K: Ord + Clone, P: Ord + Clone> Fair<K, P> {
         now_usec: u64,
         capacity: MilliCpu,
         members: &[Member<K, P>],
-    ) -> Option<Shared<K, P>> {
+    ) -> Option<FairShares<K, P>> {
         for m in members {
             if let Some(used) = m.used {
                 let sure = self.sure.get(&m.key).copied();
@@ -164,20 +164,20 @@ fn divide<K: Ord + Clone, P: Ord + Clone>(
     capacity: MilliCpu,
     active_above: MilliCpu,
     members: &BTreeMap<K, (P, Competitor)>,
-) -> Shared<K, P> {
+) -> FairShares<K, P> {
     let mut families: BTreeMap<&P, Vec<(&K, Competitor)>> = BTreeMap::new();
     for (key, (parent, one)) in members {
         families.entry(parent).or_default().push((key, *one));
     }
-    let groups: Vec<Group> = families.values().map(|f| group(f)).collect();
-    let as_one = |g: &Group| Competitor { request: g.request, is_active: g.is_active };
+    let groups: Vec<MemberGroup> = families.values().map(|f| group(f)).collect();
+    let as_one = |g: &MemberGroup| Competitor { request: g.request, is_active: g.is_active };
     let parents = match layout {
         Layout::Flat => Vec::new(),
         Layout::TwoLevel => {
             siblings(capacity.into(), active_above, &groups.iter().map(as_one).collect::<Vec<_>>())
         }
     };
-    let mut shared = Shared { parents: BTreeMap::new(), members: BTreeMap::new() };
+    let mut shared = FairShares { parents: BTreeMap::new(), members: BTreeMap::new() };
     for (i, (parent, family)) in families.iter().enumerate() {
         let part = match parents.get(i) {
             Some(allotment) => {
@@ -193,15 +193,15 @@ fn divide<K: Ord + Clone, P: Ord + Clone>(
     shared
 }
 
-fn group(family: &[(impl Sized, Competitor)]) -> Group {
-    family.iter().fold(Group::default(), |g, (_, one)| Group {
+fn group(family: &[(impl Sized, Competitor)]) -> MemberGroup {
+    family.iter().fold(MemberGroup::default(), |g, (_, one)| MemberGroup {
         request: g.request.saturating_add(one.request),
         is_active: g.is_active || one.is_active,
     })
 }
 
 /// The part of `capacity` a parent has by its requests; an equal one where nobody requests anything.
-fn proportional(capacity: MilliCpu, groups: &[Group], index: usize) -> MicroCpu {
+fn proportional(capacity: MilliCpu, groups: &[MemberGroup], index: usize) -> MicroCpu {
     let all: u128 = groups.iter().map(|g| u128::from(g.request.get())).sum();
     let own = groups.get(index).map_or(0, |g| u128::from(g.request.get()));
     let whole = u128::from(MicroCpu::from(capacity).get());
@@ -226,7 +226,7 @@ fn siblings(capacity: MicroCpu, active_above: MilliCpu, ones: &[Competitor]) -> 
 fn sure<K: Ord + Clone, P: Ord + Clone>(
     capacity: MilliCpu,
     members: &BTreeMap<K, (P, Competitor)>,
-    shared: &Shared<K, P>,
+    shared: &FairShares<K, P>,
 ) -> BTreeMap<K, MicroCpu> {
     let mut sums: BTreeMap<&P, u128> = BTreeMap::new();
     for (key, (parent, _)) in members {

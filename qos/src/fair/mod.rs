@@ -17,6 +17,6 @@ mod scale;
 mod target;
 
 pub use active::{ActiveSet, Hysteresis};
-pub use control::{Allotment, Fair, Group, Layout, Member, Shared};
+pub use control::{Allotment, Fair, FairShares, Layout, Member, MemberGroup};
 pub use scale::{SHARES_SCALE, Scale, WEIGHT_SCALE};
 pub use target::{Competitor, Level, MicroCpu};

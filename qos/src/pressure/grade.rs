@@ -135,7 +135,7 @@ pub struct Signals {
 /// Which signal passed its threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Cause {
+pub enum PressureCause {
     /// Memory would be used up soon.
     Exhaustion,
     /// Little memory is available.
@@ -146,7 +146,7 @@ pub enum Cause {
     Some,
 }
 
-impl Cause {
+impl PressureCause {
     /// Name in decisions.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -176,20 +176,20 @@ impl Signals {
     }
 
     /// Why the band is entered, the most pressing first.
-    pub fn enters(&self, band: &Band, bands: &Bands) -> Option<Cause> {
+    pub fn enters(&self, band: &Band, bands: &Bands) -> Option<PressureCause> {
         if self.runs_out(band, bands) {
-            return Some(Cause::Exhaustion);
+            return Some(PressureCause::Exhaustion);
         }
         if self.available < part_of(self.basis, band.available.enter) {
-            return Some(Cause::Available);
+            return Some(PressureCause::Available);
         }
         if !self.stall_counts(bands) {
             return None;
         }
         if self.full.is_some_and(|full| full >= band.full.enter) {
-            return Some(Cause::Full);
+            return Some(PressureCause::Full);
         }
-        self.some.is_some_and(|some| some >= band.some.enter).then_some(Cause::Some)
+        self.some.is_some_and(|some| some >= band.some.enter).then_some(PressureCause::Some)
     }
 
     /// Whether everything is on the far side of the band's way out.
@@ -206,7 +206,7 @@ impl Signals {
 #[derive(Debug, Clone, Default)]
 pub struct Grader {
     grade: Grade,
-    cause: Option<Cause>,
+    cause: Option<PressureCause>,
     since_usec: u64,
     above_since: [Option<u64>; 3],
     below_since: Option<u64>,
@@ -219,7 +219,7 @@ impl Grader {
     }
 
     /// What brought it about.
-    pub const fn cause(&self) -> Option<Cause> {
+    pub const fn cause(&self) -> Option<PressureCause> {
         self.cause
     }
 
@@ -244,7 +244,7 @@ impl Grader {
             let Some(band) = bands.of(grade) else { continue };
             let told = fired.is_some_and(|(up_to, _)| up_to >= grade);
             let cause = signals.enters(band, bands);
-            let Some(cause) = cause.or(told.then_some(Cause::Some)) else {
+            let Some(cause) = cause.or(told.then_some(PressureCause::Some)) else {
                 self.above_since[index] = None;
                 continue;
             };
@@ -253,7 +253,7 @@ impl Grader {
                 *since = (*since).min(now_usec.saturating_sub(window));
             }
             let waited = now_usec.saturating_sub(*since) >= band.dwell_usec;
-            if waited || cause == Cause::Exhaustion {
+            if waited || cause == PressureCause::Exhaustion {
                 reached = Some((grade, cause));
             }
         }
@@ -286,7 +286,7 @@ impl Grader {
         }
     }
 
-    fn enter(&mut self, grade: Grade, cause: Option<Cause>, now_usec: u64) {
+    fn enter(&mut self, grade: Grade, cause: Option<PressureCause>, now_usec: u64) {
         if grade != self.grade {
             self.since_usec = now_usec;
         }

@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::units::Bytes;
 
-use super::grade::{Band, Bands, Cause, Grade, Grader, Signals, part_of};
-use super::release::{Giving, Held, Letting, let_go};
-use super::step::{Case, Rung, Step, decide};
+use super::grade::{Band, Bands, Grade, Grader, PressureCause, Signals, part_of};
+use super::release::{Giving, Letting, Restriction, let_go};
+use super::step::{PressureCase, PressureStep, Rung, decide};
 use super::trend::{Point, Trend, share};
-use memory::Memory;
+use memory::PressureState;
 
 /// What can be done on this machine, and is switched on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -50,7 +50,7 @@ impl Switches {
 
 /// Everything an operator chooses, and what the machine can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rules {
+pub struct PressureConfig {
     /// Thresholds.
     pub bands: Bands,
     /// What can be done.
@@ -93,7 +93,7 @@ pub enum OwnLimits {
 
 /// The node at one look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Node {
+pub struct NodePressure {
     /// Time in which some waited for memory since boot, microseconds; `None` where the kernel does not tell.
     pub some_usec: Option<u64>,
     /// Time in which all waited.
@@ -116,7 +116,7 @@ pub struct Node {
 
 /// One container at one look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Facts {
+pub struct ContainerMemory {
     /// Which.
     pub key: u32,
     /// Whether anything may be done to it.
@@ -145,29 +145,29 @@ pub struct Observation {
     /// Monotonic time, microseconds.
     pub now_usec: u64,
     /// The node.
-    pub node: Node,
+    pub node: NodePressure,
     /// The containers.
-    pub containers: Vec<Facts>,
+    pub containers: Vec<ContainerMemory>,
 }
 
 /// What is to be done to a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deed {
+pub enum PressureChange {
     /// A step of the ladder, with what it was decided by.
-    Restrict(Step, Case),
+    Restrict(PressureStep, PressureCase),
     /// Something is undone, with what that was decided by.
     Release(Letting, Giving),
 }
 
 /// One action, to be carried out in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Action {
+pub struct PressureAction {
     /// To which container.
     pub key: u32,
     /// What.
-    pub deed: Deed,
+    pub deed: PressureChange,
     /// What brought the grade about.
-    pub cause: Option<Cause>,
+    pub cause: Option<PressureCause>,
     /// The signals of this look.
     pub signals: Signals,
     /// How often it came back within the window.
@@ -176,7 +176,7 @@ pub struct Action {
 
 /// What became of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PressureResult {
     /// Done (or rehearsed).
     Done,
     /// Failed; it is not tried again for a while.
@@ -201,7 +201,7 @@ const RAISE: u32 = 200;
 pub struct Machine {
     grader: Grader,
     trend: Trend,
-    containers: BTreeMap<u32, Memory>,
+    containers: BTreeMap<u32, PressureState>,
     signals: Signals,
     /// Stalled time of containers that are not held, while somebody is.
     foreign: Option<u32>,
@@ -222,7 +222,7 @@ impl Machine {
     }
 
     /// What brought it about.
-    pub const fn cause(&self) -> Option<Cause> {
+    pub const fn cause(&self) -> Option<PressureCause> {
         self.grader.cause()
     }
 
@@ -248,16 +248,16 @@ impl Machine {
 
     /// True while something is held: the next look is not to be put off.
     pub fn holds(&self) -> bool {
-        self.containers.values().any(Memory::holds)
+        self.containers.values().any(PressureState::holds)
     }
 
     /// True while something of this container is held.
     pub fn holds_key(&self, key: u32) -> bool {
-        self.containers.get(&key).is_some_and(Memory::holds)
+        self.containers.get(&key).is_some_and(PressureState::holds)
     }
 
     /// Takes in one look without containers, the cheap one; true when a whole look is due.
-    pub fn glance(&mut self, now_usec: u64, node: &Node, rules: &Rules) -> bool {
+    pub fn glance(&mut self, now_usec: u64, node: &NodePressure, rules: &PressureConfig) -> bool {
         let signals = self.look(now_usec, node, rules);
         let entered = Grade::BAD.iter().filter_map(|grade| rules.bands.of(*grade));
         let entered = entered.into_iter().any(|b| signals.enters(b, &rules.bands).is_some());
@@ -270,7 +270,7 @@ impl Machine {
     }
 
     /// Takes in one look and says what is to be done, in order.
-    pub fn step(&mut self, seen: &Observation, rules: &Rules) -> Vec<Action> {
+    pub fn step(&mut self, seen: &Observation, rules: &PressureConfig) -> Vec<PressureAction> {
         let now = seen.now_usec;
         self.remember(seen, rules);
         self.foreign = self.foreign_stall(seen);
@@ -289,12 +289,12 @@ impl Machine {
     }
 
     /// Takes in what became of an action.
-    pub fn done(&mut self, now_usec: u64, action: &Action, verdict: Verdict) {
+    pub fn done(&mut self, now_usec: u64, action: &PressureAction, verdict: PressureResult) {
         if let Some(memory) = self.containers.get_mut(&action.key) {
             memory.pending = None;
-            if verdict != Verdict::Done {
+            if verdict != PressureResult::Done {
                 memory.failed();
-                if let (Deed::Restrict(step, _), Verdict::Failed) = (action.deed, verdict) {
+                if let (PressureChange::Restrict(step, _), PressureResult::Failed) = (action.deed, verdict) {
                     memory.failing.insert(step.rung(), now_usec.saturating_add(FAILED_FOR_USEC));
                 }
             }
@@ -302,17 +302,17 @@ impl Machine {
     }
 
     fn urgent(&self, grade: Grade) -> bool {
-        grade >= Grade::High && self.grader.cause() == Some(Cause::Exhaustion)
+        grade >= Grade::High && self.grader.cause() == Some(PressureCause::Exhaustion)
     }
 
     /// Whether memory is short at this very look: a grade that lasts only because its end is waited for takes no steps.
-    fn is_short(&self, band: &Band, rules: &Rules) -> bool {
+    fn is_short(&self, band: &Band, rules: &PressureConfig) -> bool {
         self.told || !self.signals.leaves(band, &rules.bands)
     }
 
     /// Judges the node; what is known of containers that are not held bounds the stalled time.
-    fn look(&mut self, now: u64, node: &Node, rules: &Rules) -> Signals {
-        let capped: u64 = self.containers.values().filter_map(Memory::capped).sum();
+    fn look(&mut self, now: u64, node: &NodePressure, rules: &PressureConfig) -> Signals {
+        let capped: u64 = self.containers.values().filter_map(PressureState::capped).sum();
         self.trend.push(Point {
             time_usec: now,
             some_usec: node.some_usec,
@@ -364,7 +364,7 @@ impl Machine {
     }
 
     /// Brings what is remembered of each container up to date; those that are gone are forgotten.
-    fn remember(&mut self, seen: &Observation, rules: &Rules) {
+    fn remember(&mut self, seen: &Observation, rules: &PressureConfig) {
         let mut gone = std::mem::take(&mut self.containers);
         let held_before: Vec<u32> = gone.iter().filter(|(_, m)| m.cap.is_some()).map(|(k, _)| *k).collect();
         for facts in &seen.containers {
@@ -392,10 +392,10 @@ impl Machine {
 
     /// Who may be restricted, in order: BestEffort, the largest first, then Burstable by how much it has too much.
     /// When growth has to be stopped, those who grow come first within their class.
-    fn ranked<'a>(&self, seen: &'a Observation, urgent: bool) -> Vec<&'a Facts> {
-        let mut ranked: Vec<&Facts> =
+    fn ranked<'a>(&self, seen: &'a Observation, urgent: bool) -> Vec<&'a ContainerMemory> {
+        let mut ranked: Vec<&ContainerMemory> =
             seen.containers.iter().filter(|f| f.managed && f.class != QosClass::Guaranteed).collect();
-        let growth = |f: &Facts| self.containers.get(&f.key).map_or(0, |m| m.growth);
+        let growth = |f: &ContainerMemory| self.containers.get(&f.key).map_or(0, |m| m.growth);
         ranked.sort_by_key(|f| {
             let over = match f.class {
                 QosClass::BestEffort => f.current,
@@ -407,7 +407,7 @@ impl Machine {
         ranked
     }
 
-    fn restrict(&mut self, seen: &Observation, rules: &Rules, actions: &mut Vec<Action>) {
+    fn restrict(&mut self, seen: &Observation, rules: &PressureConfig, actions: &mut Vec<PressureAction>) {
         let (now, grade) = (seen.now_usec, self.grader.grade());
         let urgent = self.urgent(grade);
         let most = if urgent { AT_ONCE } else { 1 };
@@ -435,12 +435,12 @@ impl Machine {
 
     fn case(
         &self,
-        facts: &Facts,
-        memory: &Memory,
+        facts: &ContainerMemory,
+        memory: &PressureState,
         seen: &Observation,
-        rules: &Rules,
+        rules: &PressureConfig,
         urgent: bool,
-    ) -> Option<Case> {
+    ) -> Option<PressureCase> {
         let (now, grade) = (seen.now_usec, self.grader.grade());
         let rung = Rung::of(grade)?;
         let escalated = memory.retriggers() >= rules.retriggers;
@@ -451,12 +451,12 @@ impl Machine {
         for rung in memory.resting(now, rules.redo_after_usec) {
             can = can.without(rung);
         }
-        Some(Case {
+        Some(PressureCase {
             grade,
             urgent,
             rung: if escalated { rung.next() } else { rung },
             available: seen.node.available,
-            short_below: matches!(self.grader.cause(), Some(Cause::Full | Cause::Some))
+            short_below: matches!(self.grader.cause(), Some(PressureCause::Full | PressureCause::Some))
                 .then(|| part_of(rules.bands.basis(seen.node.total), rules.bands.stall_below)),
             floor: rules.floor,
             swap_free: seen.node.swap_free,
@@ -476,32 +476,39 @@ impl Machine {
         })
     }
 
-    fn take(&mut self, facts: &Facts, step: Step, case: Case, now: u64, actions: &mut Vec<Action>) {
+    fn take(
+        &mut self,
+        facts: &ContainerMemory,
+        step: PressureStep,
+        case: PressureCase,
+        now: u64,
+        actions: &mut Vec<PressureAction>,
+    ) {
         let Some(memory) = self.containers.get_mut(&facts.key) else { return };
-        let newly_capped = memory.cap.is_none() && matches!(step, Step::High(_));
+        let newly_capped = memory.cap.is_none() && matches!(step, PressureStep::High(_));
         memory.restricted(step, facts, now);
         let retriggers = memory.retriggers();
         self.acted_usec = Some(now);
-        if step == Step::Kill {
+        if step == PressureStep::Kill {
             self.killed_usec = Some(now);
         }
         if newly_capped {
             self.trend.restart();
         }
-        actions.push(self.action(facts.key, Deed::Restrict(step, case), retriggers));
+        actions.push(self.action(facts.key, PressureChange::Restrict(step, case), retriggers));
     }
 
-    fn action(&self, key: u32, deed: Deed, retriggers: u32) -> Action {
-        Action { key, deed, cause: self.grader.cause(), signals: self.signals, retriggers }
+    fn action(&self, key: u32, deed: PressureChange, retriggers: u32) -> PressureAction {
+        PressureAction { key, deed, cause: self.grader.cause(), signals: self.signals, retriggers }
     }
 
     /// Undoes what may be undone, the most entitled first, out of what is to spare.
-    fn undo(&mut self, seen: &Observation, rules: &Rules, actions: &mut Vec<Action>) {
+    fn undo(&mut self, seen: &Observation, rules: &PressureConfig, actions: &mut Vec<PressureAction>) {
         let (now, grade) = (seen.now_usec, self.grader.grade());
         let basis = rules.bands.basis(seen.node.total);
         let reserve = part_of(basis, rules.reserve);
         let mut available = seen.node.available;
-        let mut held: Vec<&Facts> = seen
+        let mut held: Vec<&ContainerMemory> = seen
             .containers
             .iter()
             .filter(|f| self.containers.get(&f.key).is_some_and(|m| m.holds() && !m.pending(now)))
@@ -519,8 +526,12 @@ impl Machine {
                 current: facts.current,
                 limit: facts.limit,
                 peak: memory.peak,
-                growth: Bytes::new(if held == Held::Frozen { memory.growth_then } else { memory.growth }),
-                cap: memory.cap.map(|cap| cap.at).filter(|_| held != Held::SoftLimit),
+                growth: Bytes::new(if held == Restriction::Frozen {
+                    memory.growth_then
+                } else {
+                    memory.growth
+                }),
+                cap: memory.cap.map(|cap| cap.at).filter(|_| held != Restriction::SoftLimit),
                 held_for_usec: now.saturating_sub(since),
                 freeze_at_most_usec: rules.freeze_at_most_usec,
                 raise: part_of(basis, RAISE).max(part_of(available.saturating_sub(reserve), 5000)),
@@ -539,7 +550,7 @@ impl Machine {
             if letting == Letting::Whole {
                 self.trend.restart();
             }
-            actions.push(self.action(facts.key, Deed::Release(letting, giving), retriggers));
+            actions.push(self.action(facts.key, PressureChange::Release(letting, giving), retriggers));
         }
     }
 }

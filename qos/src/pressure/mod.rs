@@ -17,12 +17,15 @@ mod thrash;
 mod trend;
 mod why;
 
-pub use grade::{Band, Bands, Cause, Grade, Grader, Pair, Signals};
-pub use machine::{Action, Deed, Facts, Machine, Node, Observation, OwnLimits, Rules, Switches, Verdict};
-pub use release::{Giving, Held, Letting, let_go};
-pub use step::{Case, Rung, Step, decide};
+pub use grade::{Band, Bands, Grade, Grader, Pair, PressureCause, Signals};
+pub use machine::{
+    ContainerMemory, Machine, NodePressure, Observation, OwnLimits, PressureAction, PressureChange,
+    PressureConfig, PressureResult, Switches,
+};
+pub use release::{Giving, Letting, Restriction, let_go};
+pub use step::{PressureCase, PressureStep, Rung, decide};
 pub use thrash::{LimitFacts, Thrash, ThrashRules, ThrashWatch, Thrashing, Waited};
-pub use why::{Look, Released, Restricted};
+pub use why::{PressureReadings, Released, Restricted};
 
 /// Older facts never justify a new restriction, microseconds: a container may have given everything back since.
 pub const OLDEST_FACTS_USEC: u64 = 3_000_000;

@@ -8,7 +8,7 @@ use super::grade::{Grade, part_of};
 /// What is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Held {
+pub enum Restriction {
     /// `memory.high`.
     High,
     /// The soft limit of v1, which nobody waits at.
@@ -21,7 +21,7 @@ pub enum Held {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Giving {
     /// What is held.
-    pub held: Held,
+    pub held: Restriction,
     /// The grade.
     pub grade: Grade,
     /// It may not be touched any more: it is not managed, or within what it asked for.
@@ -82,7 +82,7 @@ impl Giving {
         let free = lost.saturating_add(grown).min(room);
         match (self.held, self.cap) {
             // Its cap still stands.
-            (Held::Frozen, Some(cap)) => cap.saturating_sub(self.current).min(room),
+            (Restriction::Frozen, Some(cap)) => cap.saturating_sub(self.current).min(room),
             _ => free,
         }
     }
@@ -99,18 +99,18 @@ impl Giving {
 
 /// What is undone now, if anything.
 pub fn let_go(case: &Giving) -> Option<Letting> {
-    let whole = if case.held == Held::Frozen { Letting::Thaw } else { Letting::Whole };
+    let whole = if case.held == Restriction::Frozen { Letting::Thaw } else { Letting::Whole };
     if case.protected {
         return Some(whole);
     }
     let fits = case.may_take() <= case.spare();
     match case.held {
-        Held::Frozen if case.held_for_usec >= case.freeze_at_most_usec => Some(Letting::Thaw),
+        Restriction::Frozen if case.held_for_usec >= case.freeze_at_most_usec => Some(Letting::Thaw),
         _ if case.grade != Grade::Calm => None,
-        Held::High if case.presses() => {
+        Restriction::High if case.presses() => {
             let to = case.current.max(case.cap.unwrap_or(Bytes::ZERO)).saturating_add(case.raise);
             (case.raise <= case.spare()).then_some(Letting::Raise(to))
         }
-        Held::High | Held::SoftLimit | Held::Frozen => fits.then_some(whole),
+        Restriction::High | Restriction::SoftLimit | Restriction::Frozen => fits.then_some(whole),
     }
 }

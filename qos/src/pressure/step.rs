@@ -72,7 +72,7 @@ impl fmt::Display for Rung {
 
 /// One step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum PressureStep {
     /// Ask the kernel to reclaim so much, of pages of files only where there is no swap.
     Reclaim {
         /// How much.
@@ -90,7 +90,7 @@ pub enum Step {
     Kill,
 }
 
-impl Step {
+impl PressureStep {
     /// Its rung.
     pub const fn rung(&self) -> Rung {
         match self {
@@ -114,7 +114,7 @@ impl Step {
 
 /// Everything a step is decided by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Case {
+pub struct PressureCase {
     /// The grade.
     pub grade: Grade,
     /// Memory would be used up soon: growth is stopped where it stands.
@@ -159,7 +159,7 @@ pub struct Case {
     pub can: Switches,
 }
 
-impl Case {
+impl PressureCase {
     /// What it has beyond what it is entitled to; nothing for whoever is never touched.
     pub fn over(&self) -> Bytes {
         match self.class {
@@ -200,7 +200,7 @@ impl Case {
         self.can.freeze && self.rung >= Rung::Freeze && !self.frozen && (brake || held)
     }
 
-    fn caps(&self) -> Option<Step> {
+    fn caps(&self) -> Option<PressureStep> {
         if self.rung < Rung::High {
             return None;
         }
@@ -208,22 +208,22 @@ impl Case {
         match self.held_at {
             // Lowered only as far as the kernel can follow, by steps that are worth it.
             Some(held) if cap.saturating_add(LEAST) > held || self.amount() < LEAST => None,
-            _ if self.can.high => Some(Step::High(cap)),
-            None if self.can.soft_limit => Some(Step::SoftLimit(cap)),
+            _ if self.can.high => Some(PressureStep::High(cap)),
+            None if self.can.soft_limit => Some(PressureStep::SoftLimit(cap)),
             _ => None,
         }
     }
 
-    fn reclaims(&self) -> Option<Step> {
+    fn reclaims(&self) -> Option<PressureStep> {
         let amount = self.amount();
         let file_only = self.swap_free.is_zero();
-        (self.can.reclaim && amount >= LEAST).then_some(Step::Reclaim { amount, file_only })
+        (self.can.reclaim && amount >= LEAST).then_some(PressureStep::Reclaim { amount, file_only })
     }
 }
 
 /// The one step that is due, if any. Guaranteed containers, Burstable ones within their request and those that are
 /// not managed are never touched, nor anybody on old numbers, nor for time others waited while there is plenty.
-pub fn decide(case: &Case) -> Option<Step> {
+pub fn decide(case: &PressureCase) -> Option<PressureStep> {
     if case.short_below.is_some_and(|bound| case.available >= bound) {
         return None;
     }
@@ -231,10 +231,10 @@ pub fn decide(case: &Case) -> Option<Step> {
         return None;
     }
     if case.kills() {
-        return Some(Step::Kill);
+        return Some(PressureStep::Kill);
     }
     if case.freezes() {
-        return Some(Step::Freeze);
+        return Some(PressureStep::Freeze);
     }
     case.caps().or_else(|| case.reclaims())
 }

@@ -26,8 +26,8 @@ fn band(some: u32, full: u32, available: u32, ahead: u64, dwell: u64, cool_down:
     }
 }
 
-fn rules() -> Rules {
-    Rules {
+fn rules() -> PressureConfig {
+    PressureConfig {
         bands: Bands {
             warning: band(1000, 500, 1000, 20, 1000, 2000),
             high: band(4000, 1000, 500, 10, 1000, 1000),
@@ -50,8 +50,8 @@ fn rules() -> Rules {
     }
 }
 
-fn case(class: QosClass, request: u64, current: u64) -> Case {
-    Case {
+fn case(class: QosClass, request: u64, current: u64) -> PressureCase {
+    PressureCase {
         grade: Grade::High,
         urgent: false,
         rung: Rung::High,
@@ -79,57 +79,68 @@ fn case(class: QosClass, request: u64, current: u64) -> Case {
 fn one_container_one_step() {
     use QosClass::{BestEffort, Burstable, Guaranteed};
     let base = case(BestEffort, 0, 1000);
-    let cap = |n| Some(Step::High(mib(n)));
+    let cap = |n| Some(PressureStep::High(mib(n)));
     let v1 = Switches { reclaim: false, high: false, soft_limit: true, freeze: true, kill: true };
     let old = Some(3_000_000);
-    let critical = Case { grade: Grade::Critical, rung: Rung::Kill, held_at: Some(mib(1000)), ..base };
-    let reclaim = |n, file_only| Some(Step::Reclaim { amount: mib(n), file_only });
-    let warning = Case { grade: Grade::Warning, rung: Rung::Reclaim, ..base };
+    let critical =
+        PressureCase { grade: Grade::Critical, rung: Rung::Kill, held_at: Some(mib(1000)), ..base };
+    let reclaim = |n, file_only| Some(PressureStep::Reclaim { amount: mib(n), file_only });
+    let warning = PressureCase { grade: Grade::Warning, rung: Rung::Reclaim, ..base };
     let table = [
         ("a tenth less", base, cap(900)),
-        ("where it stands", Case { urgent: true, ..base }, cap(1000)),
+        ("where it stands", PressureCase { urgent: true, ..base }, cap(1000)),
         ("never below the request", case(Burstable, 950, 1000), cap(950)),
         ("within the request", case(Burstable, 1000, 1000), None),
         ("guaranteed", case(Guaranteed, 10, 1000), None),
-        ("not managed", Case { managed: false, ..base }, None),
-        ("old numbers", Case { age_usec: 3_000_001, ..base }, None),
-        ("calm", Case { grade: Grade::Calm, ..base }, None),
-        ("waiting while memory is short", Case { short_below: Some(mib(151)), ..base }, cap(900)),
-        ("waiting while there is plenty", Case { short_below: Some(mib(150)), ..base }, None),
-        ("no further than the kernel can follow", Case { file: mib(30), ..base }, cap(970)),
-        ("nothing to take: held where it stands", Case { file: mib(0), ..base }, cap(1000)),
-        ("held there already", Case { file: mib(0), held_at: Some(mib(1000)), ..base }, None),
-        ("swap takes the rest", Case { file: mib(0), swap_free: mib(5000), ..base }, cap(900)),
-        ("steered on v1", Case { can: v1, ..base }, Some(Step::SoftLimit(mib(900)))),
+        ("not managed", PressureCase { managed: false, ..base }, None),
+        ("old numbers", PressureCase { age_usec: 3_000_001, ..base }, None),
+        ("calm", PressureCase { grade: Grade::Calm, ..base }, None),
+        ("waiting while memory is short", PressureCase { short_below: Some(mib(151)), ..base }, cap(900)),
+        ("waiting while there is plenty", PressureCase { short_below: Some(mib(150)), ..base }, None),
+        ("no further than the kernel can follow", PressureCase { file: mib(30), ..base }, cap(970)),
+        ("nothing to take: held where it stands", PressureCase { file: mib(0), ..base }, cap(1000)),
+        ("held there already", PressureCase { file: mib(0), held_at: Some(mib(1000)), ..base }, None),
+        ("swap takes the rest", PressureCase { file: mib(0), swap_free: mib(5000), ..base }, cap(900)),
+        ("steered on v1", PressureCase { can: v1, ..base }, Some(PressureStep::SoftLimit(mib(900)))),
         ("reclaimed", warning, reclaim(100, true)),
-        ("reclaimed with swap", Case { swap_free: mib(9), ..warning }, reclaim(100, false)),
-        ("frozen once it is held", critical, Some(Step::Freeze)),
-        ("held first", Case { held_at: None, ..critical }, cap(900)),
-        ("frozen at once", Case { held_at: None, urgent: true, ..critical }, Some(Step::Freeze)),
+        ("reclaimed with swap", PressureCase { swap_free: mib(9), ..warning }, reclaim(100, false)),
+        ("frozen once it is held", critical, Some(PressureStep::Freeze)),
+        ("held first", PressureCase { held_at: None, ..critical }, cap(900)),
+        (
+            "frozen at once",
+            PressureCase { held_at: None, urgent: true, ..critical },
+            Some(PressureStep::Freeze),
+        ),
         (
             "killed last",
-            Case { frozen: true, available: mib(99), held_for_usec: old, ..critical },
-            Some(Step::Kill),
+            PressureCase { frozen: true, available: mib(99), held_for_usec: old, ..critical },
+            Some(PressureStep::Kill),
         ),
         (
             "not while memory is left",
-            Case { frozen: true, held_for_usec: old, file: mib(0), ..critical },
+            PressureCase { frozen: true, held_for_usec: old, file: mib(0), ..critical },
             None,
         ),
         (
             "not before milder steps had their time",
-            Case { frozen: true, available: mib(9), held_for_usec: Some(1), file: mib(0), ..critical },
+            PressureCase {
+                frozen: true,
+                available: mib(9),
+                held_for_usec: Some(1),
+                file: mib(0),
+                ..critical
+            },
             None,
         ),
         (
             "killed where nothing else can be done",
-            Case {
+            PressureCase {
                 available: mib(9),
                 held_at: None,
                 can: Switches { kill: true, ..Switches::default() },
                 ..critical
             },
-            Some(Step::Kill),
+            Some(PressureStep::Kill),
         ),
     ];
     for (name, case, want) in table {
@@ -140,7 +151,7 @@ fn one_container_one_step() {
 #[test]
 fn undoing_needs_what_it_may_take() {
     let base = Giving {
-        held: Held::High,
+        held: Restriction::High,
         grade: Grade::Calm,
         protected: false,
         available: mib(1000),
@@ -154,7 +165,7 @@ fn undoing_needs_what_it_may_take() {
         freeze_at_most_usec: 5_000_000,
         raise: mib(80),
     };
-    let frozen = Giving { held: Held::Frozen, cap: None, growth: mib(40), ..base };
+    let frozen = Giving { held: Restriction::Frozen, cap: None, growth: mib(40), ..base };
     let table = [
         ("fits", base, Some(Letting::Whole)),
         ("would eat the reserve", Giving { peak: mib(901), ..base }, None),
@@ -189,16 +200,16 @@ fn undoing_needs_what_it_may_take() {
     }
 }
 
-fn look(ms: u64, available: u64, containers: Vec<Facts>) -> Observation {
+fn look(ms: u64, available: u64, containers: Vec<ContainerMemory>) -> Observation {
     Observation {
         now_usec: ms * 1000,
-        node: Node { total: mib(TOTAL), available: mib(available), ..Node::default() },
+        node: NodePressure { total: mib(TOTAL), available: mib(available), ..NodePressure::default() },
         containers,
     }
 }
 
-fn facts(key: u32, class: QosClass, request: u64, current: u64, ms: u64) -> Facts {
-    Facts {
+fn facts(key: u32, class: QosClass, request: u64, current: u64, ms: u64) -> ContainerMemory {
+    ContainerMemory {
         key,
         managed: true,
         class,
@@ -231,13 +242,13 @@ fn a_hog_is_capped_before_memory_ends_and_let_go_when_it_is_done() {
         for action in machine.step(&seen, &rules) {
             assert_eq!(action.key, 1);
             match action.deed {
-                Deed::Restrict(Step::High(at), _) => cap = at.get() / MIB,
-                Deed::Release(Letting::Raise(to), _) => cap = to.get() / MIB,
-                Deed::Release(Letting::Whole, _) => cap = u64::MAX,
+                PressureChange::Restrict(PressureStep::High(at), _) => cap = at.get() / MIB,
+                PressureChange::Release(Letting::Raise(to), _) => cap = to.get() / MIB,
+                PressureChange::Release(Letting::Whole, _) => cap = u64::MAX,
                 other => panic!("{other:?}"),
             }
             log.push((ms, action.value()));
-            machine.done(ms * 1000, &action, Verdict::Done);
+            machine.done(ms * 1000, &action, PressureResult::Done);
         }
         assert!(available > 400, "{ms} {available} {log:?}");
     }
@@ -262,8 +273,8 @@ fn stalls_of_a_capped_container_are_its_own() {
         seen.node.full_usec = Some(ms * 1000);
         seen.containers[0].some_usec = Some(ms * 1000);
         for action in machine.step(&seen, &rules) {
-            released |= matches!(action.deed, Deed::Release(..));
-            machine.done(ms * 1000, &action, Verdict::Done);
+            released |= matches!(action.deed, PressureChange::Release(..));
+            machine.done(ms * 1000, &action, PressureResult::Done);
         }
     }
     assert!(released);
@@ -279,9 +290,12 @@ fn a_grade_that_waits_for_its_end_takes_no_steps() {
             look(ms, if ms < 2000 { 390 } else { 3000 }, vec![facts(1, QosClass::BestEffort, 0, 500, ms)]);
         seen.containers[0].file = mib(400);
         for action in machine.step(&seen, &rules) {
-            assert!(matches!(action.deed, Deed::Restrict(Step::Reclaim { .. }, _)), "{action:?}");
+            assert!(
+                matches!(action.deed, PressureChange::Restrict(PressureStep::Reclaim { .. }, _)),
+                "{action:?}"
+            );
             last = ms;
-            machine.done(seen.now_usec, &action, Verdict::Done);
+            machine.done(seen.now_usec, &action, PressureResult::Done);
         }
         if ms == 4000 {
             assert_eq!(machine.grade(), Grade::Warning);
@@ -291,17 +305,17 @@ fn a_grade_that_waits_for_its_end_takes_no_steps() {
 }
 
 /// What a machine does in `seconds` of looks at a hog of 500 MiB without a request.
-fn steps_of(seconds: u64, node: impl Fn(u64) -> Node) -> Vec<(u64, String)> {
+fn steps_of(seconds: u64, node: impl Fn(u64) -> NodePressure) -> Vec<(u64, String)> {
     let (mut machine, rules) = (Machine::default(), rules());
     let mut steps = Vec::new();
     for ms in (0..seconds * 1000).step_by(250) {
         let mut seen = look(ms, 0, vec![facts(1, QosClass::BestEffort, 0, 500, ms)]);
-        seen.node = Node { total: mib(TOTAL), ..node(ms) };
+        seen.node = NodePressure { total: mib(TOTAL), ..node(ms) };
         // As the agent does it: the cheap look first, and containers only when something is up.
         if machine.glance(seen.now_usec, &seen.node, &rules) {
             for action in machine.step(&seen, &rules) {
                 steps.push((ms, action.value()));
-                machine.done(seen.now_usec, &action, Verdict::Done);
+                machine.done(seen.now_usec, &action, PressureResult::Done);
             }
         }
     }
@@ -311,7 +325,7 @@ fn steps_of(seconds: u64, node: impl Fn(u64) -> Node) -> Vec<(u64, String)> {
 #[test]
 fn whoever_stalls_at_its_own_limit_is_nobody_elses_trouble() {
     // Somebody stalls all the time, as the kernel's triggers and averages say, too.
-    let stalled = |available: u64, own_limits: OwnLimits, ms: u64| Node {
+    let stalled = |available: u64, own_limits: OwnLimits, ms: u64| NodePressure {
         some_usec: Some(ms * 1000),
         full_usec: Some(ms * 800),
         some_avg10: Some(9900),
@@ -319,7 +333,7 @@ fn whoever_stalls_at_its_own_limit_is_nobody_elses_trouble() {
         available: mib(available),
         own_limits,
         fired: Some((Grade::Critical, 1_000_000)),
-        ..Node::default()
+        ..NodePressure::default()
     };
     // Somebody is at its limit when first looked at, and stalls there.
     let own = |ms: u64| if ms == 0 { OwnLimits::Pending } else { OwnLimits::Stalled(ms * 1000) };
@@ -330,7 +344,7 @@ fn whoever_stalls_at_its_own_limit_is_nobody_elses_trouble() {
         assert_eq!(steps_of(60, |ms| stalled(available, own(ms), ms)), [], "{what} is available");
     }
     let short = |own_limits: &dyn Fn(u64) -> OwnLimits| {
-        steps_of(10, |ms| Node { fired: None, ..stalled(368, own_limits(ms), ms) })
+        steps_of(10, |ms| NodePressure { fired: None, ..stalled(368, own_limits(ms), ms) })
     };
     // Little is available: on v1 nobody knows better, and growth is held at once and stopped.
     let held = (500 * MIB).to_string();
@@ -338,7 +352,7 @@ fn whoever_stalls_at_its_own_limit_is_nobody_elses_trouble() {
     // Told apart, all of it is the stalled one's own: only what is available counts, and that is a warning.
     assert!(short(&own).is_empty(), "{:?}", short(&own));
     // A trigger alone is no reason while nobody has looked who waited.
-    let fired = steps_of(10, |ms| Node {
+    let fired = steps_of(10, |ms| NodePressure {
         some_avg10: Some(0),
         full_avg10: Some(0),
         some_usec: Some(0),
@@ -349,9 +363,12 @@ fn whoever_stalls_at_its_own_limit_is_nobody_elses_trouble() {
     // Told apart, none of it is; and while it is not yet known, nothing is done for it. The averages hold what was
     // before the first look: they do not count yet.
     assert_eq!(short(&|_| OwnLimits::Stalled(0))[0], (250, held.clone()));
-    let past =
-        |_: u64| Node { some_usec: Some(0), full_usec: Some(0), ..stalled(368, OwnLimits::Stalled(0), 0) };
-    assert_eq!(steps_of(10, |ms| Node { fired: None, ..past(ms) }), []);
+    let past = |_: u64| NodePressure {
+        some_usec: Some(0),
+        full_usec: Some(0),
+        ..stalled(368, OwnLimits::Stalled(0), 0)
+    };
+    assert_eq!(steps_of(10, |ms| NodePressure { fired: None, ..past(ms) }), []);
     let late = |ms| if ms < 2000 { OwnLimits::Pending } else { OwnLimits::Stalled(0) };
     assert_eq!(short(&late)[0], (2250, held));
 }
@@ -368,10 +385,10 @@ fn a_third_return_goes_one_rung_higher() {
             let available = if tick < 20 { 180 } else { 3500 };
             let seen = look(ms, available, vec![facts(1, QosClass::BestEffort, 0, 300, ms)]);
             for action in machine.step(&seen, &rules) {
-                if let Deed::Restrict(step, _) = action.deed {
+                if let PressureChange::Restrict(step, _) = action.deed {
                     steps.push((round, step.rung()));
                 }
-                machine.done(ms * 1000, &action, Verdict::Done);
+                machine.done(ms * 1000, &action, PressureResult::Done);
             }
         }
     }
@@ -389,12 +406,12 @@ fn what_failed_is_left_alone() {
         let ms = tick * 250;
         let seen = look(ms, 90, vec![facts(1, QosClass::BestEffort, 0, 300, ms)]);
         for action in machine.step(&seen, &rules) {
-            if let Deed::Restrict(step, _) = action.deed {
+            if let PressureChange::Restrict(step, _) = action.deed {
                 tried.push(step.rung());
                 machine.done(
                     ms * 1000,
                     &action,
-                    if step.rung() < Rung::Kill { Verdict::Failed } else { Verdict::Done },
+                    if step.rung() < Rung::Kill { PressureResult::Failed } else { PressureResult::Done },
                 );
             }
         }
@@ -475,18 +492,18 @@ proptest! {
                 let facts = &seen.containers[action.key as usize];
                 let slot = &mut held[action.key as usize];
                 match action.deed {
-                    Deed::Restrict(step, case) => {
+                    PressureChange::Restrict(step, case) => {
                         prop_assert!(action.key < 2, "{action:?}");
                         prop_assert!(tick.age_ms <= 3000, "{action:?}");
                         prop_assert!(facts.class != QosClass::Burstable || facts.current > facts.request);
-                        if let Step::High(at) | Step::SoftLimit(at) = step {
+                        if let PressureStep::High(at) | PressureStep::SoftLimit(at) = step {
                             prop_assert!(at <= facts.current);
                             prop_assert!(facts.class != QosClass::Burstable || at >= facts.request);
                         }
-                        if let Step::Reclaim { amount, file_only } = step {
+                        if let PressureStep::Reclaim { amount, file_only } = step {
                             prop_assert!(file_only && amount <= facts.file);
                         }
-                        if step == Step::Kill {
+                        if step == PressureStep::Kill {
                             prop_assert!(seen.node.available < rules.floor);
                         }
                         let again = released.iter().any(|(key, rung, at)| {
@@ -497,26 +514,26 @@ proptest! {
                         prop_assert_eq!(why.again(), action.value());
                         prop_assert_eq!(decide(&case), Some(step));
                         let fails = tick.fails;
-                        machine.done(now * 1000, &action, if fails { Verdict::Failed } else { Verdict::Done });
+                        machine.done(now * 1000, &action, if fails { PressureResult::Failed } else { PressureResult::Done });
                         if !fails {
                             match step {
-                                Step::High(_) | Step::SoftLimit(_) => slot.0 = true,
-                                Step::Freeze => slot.1 = true,
-                                Step::Kill => *slot = (false, false),
-                                Step::Reclaim { .. } => {}
+                                PressureStep::High(_) | PressureStep::SoftLimit(_) => slot.0 = true,
+                                PressureStep::Freeze => slot.1 = true,
+                                PressureStep::Kill => *slot = (false, false),
+                                PressureStep::Reclaim { .. } => {}
                             }
                         }
                     }
-                    Deed::Release(letting, giving) => {
+                    PressureChange::Release(letting, giving) => {
                         prop_assert!(slot.0 || slot.1, "{action:?} {before:?}");
                         let Why::PressureRelease(why) = action.why() else { panic!("{action:?}") };
                         prop_assert_eq!(why.again(), action.value());
-                        let bound = giving.held == Held::Frozen && giving.held_for_usec >= rules.freeze_at_most_usec;
+                        let bound = giving.held == Restriction::Frozen && giving.held_for_usec >= rules.freeze_at_most_usec;
                         let spare = giving.available.saturating_sub(part_of(mib(TOTAL), rules.reserve));
                         prop_assert!(bound || giving.grade == Grade::Calm);
                         let takes = if matches!(letting, Letting::Raise(_)) { giving.raise } else { giving.may_take() };
                         prop_assert!(bound || takes <= spare, "{action:?}");
-                        machine.done(now * 1000, &action, if tick.fails { Verdict::Failed } else { Verdict::Done });
+                        machine.done(now * 1000, &action, if tick.fails { PressureResult::Failed } else { PressureResult::Done });
                         if !tick.fails {
                             match letting {
                                 Letting::Thaw => slot.1 = false,

@@ -152,7 +152,7 @@ pub struct ThrashRules {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Memory {
+struct ThrashState {
     last: LimitFacts,
     /// The look before the first that showed it thrashing, and the last that did.
     thrash: Option<(LimitFacts, u64)>,
@@ -162,7 +162,7 @@ struct Memory {
 /// Who thrashes since when.
 #[derive(Debug, Clone, Default)]
 pub struct ThrashWatch {
-    containers: BTreeMap<u32, Memory>,
+    containers: BTreeMap<u32, ThrashState>,
 }
 
 impl ThrashWatch {
@@ -191,7 +191,7 @@ impl ThrashWatch {
             let memory = match before.remove(&facts.key) {
                 Some(memory) if memory.last.limit == facts.limit => memory,
                 // Another limit is another question.
-                _ => Memory { last: *facts, thrash: None, said: None },
+                _ => ThrashState { last: *facts, thrash: None, said: None },
             };
             let mut memory = memory.after(facts, now_usec, node_waited, rules);
             if let Some(case) = memory.due(facts, now_usec, node_waited, rules) {
@@ -204,7 +204,7 @@ impl ThrashWatch {
     }
 }
 
-impl Memory {
+impl ThrashState {
     fn after(mut self, facts: &LimitFacts, now: u64, node_waited: Option<u32>, rules: &ThrashRules) -> Self {
         if between(&self.last, facts, node_waited, rules).is_some_and(|case| case.thrashes()) {
             self.thrash = Some((self.thrash.map_or(self.last, |(first, _)| first), now));

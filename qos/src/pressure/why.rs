@@ -9,17 +9,17 @@ use std::str::FromStr;
 use evenkeel_model::units::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::grade::{Cause, Grade};
-use super::machine::{Action, Deed, Switches};
-use super::release::{Giving, Held, let_go};
-use super::step::{Case, Step, decide};
+use super::grade::{Grade, PressureCause};
+use super::machine::{PressureAction, PressureChange, Switches};
+use super::release::{Giving, Restriction, let_go};
+use super::step::{PressureCase, PressureStep, decide};
 use crate::why::Why;
 
 /// What was seen beside what decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Look {
+pub struct PressureReadings {
     /// What brought the grade about.
-    pub cause: Option<Cause>,
+    pub cause: Option<PressureCause>,
     /// Part of the time in which some waited.
     #[serde(rename = "pressure.some")]
     pub some: Option<u32>,
@@ -41,10 +41,10 @@ pub struct Look {
 pub struct Restricted {
     /// What it was decided by.
     #[serde(flatten)]
-    pub case: Case,
+    pub case: PressureCase,
     /// What else was seen.
     #[serde(flatten)]
-    pub look: Look,
+    pub look: PressureReadings,
 }
 
 /// A container is let go.
@@ -55,7 +55,7 @@ pub struct Released {
     pub giving: Giving,
     /// What else was seen.
     #[serde(flatten)]
-    pub look: Look,
+    pub look: PressureReadings,
 }
 
 fn mib(bytes: Bytes) -> String {
@@ -67,17 +67,17 @@ impl Restricted {
         let case = &self.case;
         let cause = match self.look.cause {
             None => "pressure",
-            Some(Cause::Exhaustion) => "memory would be used up soon",
-            Some(Cause::Available) => "little memory is available",
-            Some(Cause::Full) => "everybody waits for memory",
-            Some(Cause::Some) => "memory is waited for",
+            Some(PressureCause::Exhaustion) => "memory would be used up soon",
+            Some(PressureCause::Available) => "little memory is available",
+            Some(PressureCause::Full) => "everybody waits for memory",
+            Some(PressureCause::Some) => "memory is waited for",
         };
         let what = match decide(case) {
-            Some(Step::Reclaim { amount, .. }) => format!("{} are reclaimed", mib(amount)),
-            Some(Step::High(at)) => format!("growth is held at {}", mib(at)),
-            Some(Step::SoftLimit(at)) => format!("reclaim is steered to what is above {}", mib(at)),
-            Some(Step::Freeze) => "it is frozen for a while".to_owned(),
-            Some(Step::Kill) => "it is killed, since nothing milder freed memory".to_owned(),
+            Some(PressureStep::Reclaim { amount, .. }) => format!("{} are reclaimed", mib(amount)),
+            Some(PressureStep::High(at)) => format!("growth is held at {}", mib(at)),
+            Some(PressureStep::SoftLimit(at)) => format!("reclaim is steered to what is above {}", mib(at)),
+            Some(PressureStep::Freeze) => "it is frozen for a while".to_owned(),
+            Some(PressureStep::Kill) => "it is killed, since nothing milder freed memory".to_owned(),
             None => "nothing is done".to_owned(),
         };
         format!(
@@ -119,10 +119,10 @@ impl Released {
     }
 }
 
-impl Action {
+impl PressureAction {
     /// Why, with all numbers it was decided by.
     pub fn why(&self) -> Why {
-        let look = Look {
+        let look = PressureReadings {
             cause: self.cause,
             some: self.signals.some,
             full: self.signals.full,
@@ -131,8 +131,8 @@ impl Action {
             retriggers: self.retriggers,
         };
         match self.deed {
-            Deed::Restrict(_, case) => Why::PressureStep(Box::new(Restricted { case, look })),
-            Deed::Release(_, giving) => Why::PressureRelease(Box::new(Released { giving, look })),
+            PressureChange::Restrict(_, case) => Why::PressureStep(Box::new(Restricted { case, look })),
+            PressureChange::Release(_, giving) => Why::PressureRelease(Box::new(Released { giving, look })),
         }
     }
 
@@ -140,15 +140,15 @@ impl Action {
     pub const fn knob(&self, v2: bool) -> &'static str {
         let freezer = if v2 { "cgroup.freeze" } else { "freezer.state" };
         match &self.deed {
-            Deed::Restrict(Step::Reclaim { .. }, _) => "memory.reclaim",
-            Deed::Restrict(Step::High(_), _) => "memory.high",
-            Deed::Restrict(Step::SoftLimit(_), _) => "memory.soft_limit_in_bytes",
-            Deed::Restrict(Step::Freeze, _) => freezer,
-            Deed::Restrict(Step::Kill, _) => "cgroup.kill",
-            Deed::Release(_, giving) => match giving.held {
-                Held::High => "memory.high",
-                Held::SoftLimit => "memory.soft_limit_in_bytes",
-                Held::Frozen => freezer,
+            PressureChange::Restrict(PressureStep::Reclaim { .. }, _) => "memory.reclaim",
+            PressureChange::Restrict(PressureStep::High(_), _) => "memory.high",
+            PressureChange::Restrict(PressureStep::SoftLimit(_), _) => "memory.soft_limit_in_bytes",
+            PressureChange::Restrict(PressureStep::Freeze, _) => freezer,
+            PressureChange::Restrict(PressureStep::Kill, _) => "cgroup.kill",
+            PressureChange::Release(_, giving) => match giving.held {
+                Restriction::High => "memory.high",
+                Restriction::SoftLimit => "memory.soft_limit_in_bytes",
+                Restriction::Frozen => freezer,
             },
         }
     }
@@ -156,8 +156,8 @@ impl Action {
     /// What a decision shows as the new value.
     pub fn value(&self) -> String {
         match &self.deed {
-            Deed::Restrict(step, _) => step.value(),
-            Deed::Release(letting, _) => letting.value(),
+            PressureChange::Restrict(step, _) => step.value(),
+            PressureChange::Release(letting, _) => letting.value(),
         }
     }
 }

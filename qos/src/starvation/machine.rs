@@ -5,15 +5,17 @@ use std::collections::BTreeMap;
 
 use evenkeel_model::qos_class::QosClass;
 
-use super::rule::{Case, Evict, Facts, Rules, Squeeze, Starving, squeeze, starves};
+use super::rule::{
+    ContainerCpu, Evict, Squeeze, StarvationCase, StarvationConfig, Starving, squeeze, starves,
+};
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deed {
+pub enum StarvationChange {
     /// It is said that this container starves.
     Report(Starving),
     /// This one is squeezed; the first key is the one that starves.
-    Squeeze(Squeeze, Case, u32),
+    Squeeze(Squeeze, StarvationCase, u32),
     /// The last step against this one is undone.
     Release(Squeeze),
     /// This one is offered to the eviction policy.
@@ -22,18 +24,18 @@ pub enum Deed {
 
 /// One action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Action {
+pub struct StarvationAction {
     /// To which container.
     pub key: u32,
     /// What.
-    pub deed: Deed,
+    pub deed: StarvationChange,
     /// For how long somebody has starved (or nobody has, for a release), microseconds.
     pub for_usec: u64,
 }
 
 /// What became of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum StarvationResult {
     /// Done.
     Done,
     /// Failed; this step is not tried again on this container.
@@ -41,7 +43,7 @@ pub enum Verdict {
 }
 
 #[derive(Debug, Clone, Default)]
-struct Memory {
+struct StarvationState {
     starving_since: Option<u64>,
     reported: bool,
     /// Steps in force, in the order in which they were taken.
@@ -54,7 +56,7 @@ struct Memory {
 /// The machine. Bounded by the containers of the last look.
 #[derive(Debug, Clone, Default)]
 pub struct Machine {
-    containers: BTreeMap<u32, Memory>,
+    containers: BTreeMap<u32, StarvationState>,
     stepped_usec: Option<u64>,
     fed_since: Option<u64>,
     evicted_usec: Option<u64>,
@@ -87,7 +89,13 @@ impl Machine {
     }
 
     /// Takes in one look and says what is to be done. `node_busy` is in hundredths of a percent.
-    pub fn step(&mut self, now: u64, node_busy: u32, seen: &[Facts], rules: &Rules) -> Vec<Action> {
+    pub fn step(
+        &mut self,
+        now: u64,
+        node_busy: u32,
+        seen: &[ContainerCpu],
+        rules: &StarvationConfig,
+    ) -> Vec<StarvationAction> {
         let mut gone = std::mem::take(&mut self.containers);
         let mut actions = Vec::new();
         let mut worst: Option<(u64, u32, Starving)> = None;
@@ -112,7 +120,11 @@ impl Machine {
                 let long = now.saturating_sub(since);
                 if long >= rules.after_usec {
                     if !std::mem::replace(&mut memory.reported, true) {
-                        actions.push(Action { key: facts.key, deed: Deed::Report(case), for_usec: long });
+                        actions.push(StarvationAction {
+                            key: facts.key,
+                            deed: StarvationChange::Report(case),
+                            for_usec: long,
+                        });
                     }
                     let better = worst.is_none_or(|(most, _, _)| long > most);
                     if better {
@@ -135,13 +147,13 @@ impl Machine {
     }
 
     /// Takes in what became of an action.
-    pub fn done(&mut self, action: &Action, verdict: Verdict) {
+    pub fn done(&mut self, action: &StarvationAction, verdict: StarvationResult) {
         let Some(memory) = self.containers.get_mut(&action.key) else { return };
-        if verdict == Verdict::Done {
+        if verdict == StarvationResult::Done {
             return;
         }
         match action.deed {
-            Deed::Squeeze(step, ..) => {
+            StarvationChange::Squeeze(step, ..) => {
                 if matches!(step, Squeeze::Quota(_)) {
                     memory.failed_quota = true;
                 } else if step == Squeeze::Idle {
@@ -151,8 +163,8 @@ impl Machine {
                 }
                 memory.steps.retain(|held| *held != step);
             }
-            Deed::Release(step) => memory.steps.push(step),
-            Deed::Report(_) | Deed::Evict(_) => {}
+            StarvationChange::Release(step) => memory.steps.push(step),
+            StarvationChange::Report(_) | StarvationChange::Evict(_) => {}
         }
     }
 
@@ -160,14 +172,14 @@ impl Machine {
         &mut self,
         now: u64,
         (long, starving, case): (u64, u32, Starving),
-        seen: &[Facts],
-        rules: &Rules,
-        actions: &mut Vec<Action>,
+        seen: &[ContainerCpu],
+        rules: &StarvationConfig,
+        actions: &mut Vec<StarvationAction>,
     ) {
         if self.stepped_usec.is_some_and(|at| now.saturating_sub(at) < rules.dwell_usec) {
             return;
         }
-        let mut ranked: Vec<&Facts> = seen.iter().filter(|facts| facts.key != starving).collect();
+        let mut ranked: Vec<&ContainerCpu> = seen.iter().filter(|facts| facts.key != starving).collect();
         ranked.sort_by_key(|facts| (facts.class, Reverse(self.case(facts, rules).over()), facts.key));
         for facts in &ranked {
             let offender = self.case(facts, rules);
@@ -176,9 +188,9 @@ impl Machine {
             memory.steps.retain(|held| !matches!((held, step), (Squeeze::Quota(_), Squeeze::Quota(_))));
             memory.steps.push(step);
             self.stepped_usec = Some(now);
-            actions.push(Action {
+            actions.push(StarvationAction {
                 key: facts.key,
-                deed: Deed::Squeeze(step, offender, starving),
+                deed: StarvationChange::Squeeze(step, offender, starving),
                 for_usec: long,
             });
             return;
@@ -195,17 +207,23 @@ impl Machine {
         };
         if let Some(key) = whom {
             self.evicted_usec = Some(now);
-            actions.push(Action { key, deed: Deed::Evict(case), for_usec: long });
+            actions.push(StarvationAction { key, deed: StarvationChange::Evict(case), for_usec: long });
         }
     }
 
     /// Undoes the last step of one container, once nobody has starved for a while; at once for whoever may not be
     /// touched any more.
-    fn let_go(&mut self, now: u64, seen: &[Facts], rules: &Rules, actions: &mut Vec<Action>) {
+    fn let_go(
+        &mut self,
+        now: u64,
+        seen: &[ContainerCpu],
+        rules: &StarvationConfig,
+        actions: &mut Vec<StarvationAction>,
+    ) {
         let since = *self.fed_since.get_or_insert(now);
         let fed = now.saturating_sub(since);
         let rested = self.stepped_usec.is_none_or(|at| now.saturating_sub(at) >= rules.dwell_usec);
-        let mut held: Vec<&Facts> = seen.iter().collect();
+        let mut held: Vec<&ContainerCpu> = seen.iter().collect();
         held.sort_by_key(|facts| (Reverse(facts.class), facts.usage_milli, facts.key));
         for facts in held {
             let protected = !facts.managed || facts.class == QosClass::Guaranteed;
@@ -215,7 +233,11 @@ impl Machine {
             let Some(step) = self.containers.get_mut(&facts.key).and_then(|memory| memory.steps.pop()) else {
                 continue;
             };
-            actions.push(Action { key: facts.key, deed: Deed::Release(step), for_usec: fed });
+            actions.push(StarvationAction {
+                key: facts.key,
+                deed: StarvationChange::Release(step),
+                for_usec: fed,
+            });
             if !protected {
                 self.stepped_usec = Some(now);
                 return;
@@ -223,7 +245,7 @@ impl Machine {
         }
     }
 
-    fn case(&self, facts: &Facts, rules: &Rules) -> Case {
+    fn case(&self, facts: &ContainerCpu, rules: &StarvationConfig) -> StarvationCase {
         let memory = self.containers.get(&facts.key);
         let has = |step: Squeeze| memory.is_some_and(|memory| memory.steps.contains(&step));
         let quota = memory.and_then(|memory| {
@@ -232,7 +254,7 @@ impl Machine {
                 Squeeze::Weight | Squeeze::Idle => None,
             })
         });
-        Case {
+        StarvationCase {
             managed: facts.managed,
             class: facts.class,
             request_milli: facts.request_milli,

@@ -12,6 +12,6 @@ mod rule;
 mod tests;
 mod why;
 
-pub use machine::{Action, Deed, Machine, Verdict};
-pub use rule::{Case, Evict, Facts, Rules, Squeeze, Starving, squeeze, starves};
+pub use machine::{Machine, StarvationAction, StarvationChange, StarvationResult};
+pub use rule::{ContainerCpu, Evict, Squeeze, StarvationCase, StarvationConfig, Starving, squeeze, starves};
 pub use why::{Squeezed, Starved, Unsqueezed};

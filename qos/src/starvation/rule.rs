@@ -17,7 +17,7 @@ pub enum Evict {
 
 /// Everything an operator chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rules {
+pub struct StarvationConfig {
     /// Whether others are squeezed.
     pub act: bool,
     /// Who is offered to the eviction policy.
@@ -40,7 +40,7 @@ pub struct Rules {
 
 /// One container at one look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Facts {
+pub struct ContainerCpu {
     /// Which.
     pub key: u32,
     /// Whether anything may be done to it.
@@ -74,11 +74,11 @@ pub struct Starving {
     pub throttled: bool,
     /// Part of the node's CPU that is busy.
     pub node_busy: u32,
-    /// See [`Rules::below`].
+    /// See [`StarvationConfig::below`].
     pub below: u32,
-    /// See [`Rules::pressure`].
+    /// See [`StarvationConfig::pressure`].
     pub pressure: u32,
-    /// See [`Rules::busy`].
+    /// See [`StarvationConfig::busy`].
     pub busy: u32,
 }
 
@@ -115,7 +115,7 @@ impl Squeeze {
 
 /// Everything a squeeze is decided by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Case {
+pub struct StarvationCase {
     /// Whether anything may be done to it.
     pub managed: bool,
     /// Its class by CPU.
@@ -139,7 +139,7 @@ pub struct Case {
 /// Smaller changes of a quota are not worth a step, thousandths of a core.
 const LEAST_MILLI: u64 = 10;
 
-impl Case {
+impl StarvationCase {
     /// CPU beyond what it is entitled to.
     pub fn over(&self) -> u64 {
         match self.class {
@@ -164,7 +164,7 @@ impl Case {
 
 /// The next step against it, the mildest first; nothing against whoever has no more than it asked for. A Burstable
 /// container keeps the weight of its request, and is only kept from using more.
-pub fn squeeze(case: &Case) -> Option<Squeeze> {
+pub fn squeeze(case: &StarvationCase) -> Option<Squeeze> {
     if case.over() < LEAST_MILLI {
         return None;
     }

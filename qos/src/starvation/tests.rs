@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::why::Why;
 
-fn rules() -> Rules {
-    Rules {
+fn rules() -> StarvationConfig {
+    StarvationConfig {
         act: true,
         evict: Evict::Offender,
         after_usec: 5_000_000,
@@ -20,8 +20,8 @@ fn rules() -> Rules {
     }
 }
 
-fn facts(key: u32, class: QosClass, request: u64, usage: u64, waited: u32) -> Facts {
-    Facts {
+fn facts(key: u32, class: QosClass, request: u64, usage: u64, waited: u32) -> ContainerCpu {
+    ContainerCpu {
         key,
         managed: true,
         class,
@@ -61,7 +61,7 @@ fn who_starves() {
 
 #[test]
 fn what_is_done_to_an_offender() {
-    let base = Case {
+    let base = StarvationCase {
         managed: true,
         class: QosClass::BestEffort,
         request_milli: 0,
@@ -72,29 +72,33 @@ fn what_is_done_to_an_offender() {
         floor_milli: 50,
         can_quota: true,
     };
-    let idle = Case { least_weight: true, can_idle: false, ..base };
-    let burstable = Case { class: QosClass::Burstable, request_milli: 300, ..base };
+    let idle = StarvationCase { least_weight: true, can_idle: false, ..base };
+    let burstable = StarvationCase { class: QosClass::Burstable, request_milli: 300, ..base };
     for (name, case, want) in [
         ("weight first", base, Some(Squeeze::Weight)),
-        ("then idle", Case { least_weight: true, ..base }, Some(Squeeze::Idle)),
+        ("then idle", StarvationCase { least_weight: true, ..base }, Some(Squeeze::Idle)),
         ("then half of what it uses", idle, Some(Squeeze::Quota(400))),
         (
             "and half of that",
-            Case { quota_milli: Some(400), usage_milli: 400, ..idle },
+            StarvationCase { quota_milli: Some(400), usage_milli: 400, ..idle },
             Some(Squeeze::Quota(200)),
         ),
         (
             "down to the floor",
-            Case { quota_milli: Some(80), usage_milli: 80, ..idle },
+            StarvationCase { quota_milli: Some(80), usage_milli: 80, ..idle },
             Some(Squeeze::Quota(50)),
         ),
-        ("and no further", Case { quota_milli: Some(50), usage_milli: 50, ..idle }, None),
+        ("and no further", StarvationCase { quota_milli: Some(50), usage_milli: 50, ..idle }, None),
         ("a request is kept", burstable, Some(Squeeze::Quota(400))),
-        ("a request is kept whole", Case { request_milli: 700, ..burstable }, Some(Squeeze::Quota(700))),
-        ("within its request", Case { request_milli: 800, ..burstable }, None),
-        ("guaranteed", Case { class: QosClass::Guaranteed, ..base }, None),
-        ("not managed", Case { managed: false, ..base }, None),
-        ("nothing can be done", Case { can_quota: false, ..idle }, None),
+        (
+            "a request is kept whole",
+            StarvationCase { request_milli: 700, ..burstable },
+            Some(Squeeze::Quota(700)),
+        ),
+        ("within its request", StarvationCase { request_milli: 800, ..burstable }, None),
+        ("guaranteed", StarvationCase { class: QosClass::Guaranteed, ..base }, None),
+        ("not managed", StarvationCase { managed: false, ..base }, None),
+        ("nothing can be done", StarvationCase { can_quota: false, ..idle }, None),
     ] {
         assert_eq!(squeeze(&case), want, "{name}");
     }
@@ -119,7 +123,7 @@ fn starvation_is_reported_answered_and_forgotten() {
         ];
         for action in machine.step(second * 1_000_000, 10_000, &seen, &rules) {
             log.push((second, action.key, action.value()));
-            machine.done(&action, Verdict::Done);
+            machine.done(&action, StarvationResult::Done);
         }
     }
     let said: Vec<String> = log.iter().map(|(at, key, what)| format!("{at} {key} {what}")).collect();
@@ -147,14 +151,14 @@ proptest! {
         for (seconds, busy, containers) in looks.iter().chain(std::iter::repeat_n(&calm, 200)) {
             now += seconds * 1_000_000;
             let classes = [QosClass::BestEffort, QosClass::Burstable, QosClass::Guaranteed, QosClass::BestEffort];
-            let seen: Vec<Facts> = containers.iter().zip(classes).enumerate().map(|(key, ((usage, waited, throttled), class))| {
+            let seen: Vec<ContainerCpu> = containers.iter().zip(classes).enumerate().map(|(key, ((usage, waited, throttled), class))| {
                 let request = if class == QosClass::BestEffort { 0 } else { 500 };
-                Facts { throttled: *throttled, managed: key < 3, ..facts(key as u32, class, request, *usage, *waited) }
+                ContainerCpu { throttled: *throttled, managed: key < 3, ..facts(key as u32, class, request, *usage, *waited) }
             }).collect();
             for action in machine.step(now, *busy, &seen, &rules) {
                 let key = action.key as usize;
                 match action.deed {
-                    Deed::Squeeze(step, case, _) => {
+                    StarvationChange::Squeeze(step, case, _) => {
                         prop_assert!(key < 2);
                         prop_assert_eq!(squeeze(&case), Some(step));
                         let Why::Squeeze(why) = action.why() else { panic!("{action:?}") };
@@ -162,15 +166,15 @@ proptest! {
                         if let Squeeze::Quota(milli) = step {
                             prop_assert!(milli >= rules.floor_milli.max(seen[key].request_milli));
                         }
-                        machine.done(&action, if fails { Verdict::Failed } else { Verdict::Done });
+                        machine.done(&action, if fails { StarvationResult::Failed } else { StarvationResult::Done });
                         held[key] = 1;
                     }
-                    Deed::Release(_) => prop_assert!(held[key] > 0),
-                    Deed::Report(_) => {
+                    StarvationChange::Release(_) => prop_assert!(held[key] > 0),
+                    StarvationChange::Report(_) => {
                         let Why::Starves(why) = action.why() else { panic!("{action:?}") };
                         prop_assert_eq!(why.again(), action.value());
                     }
-                    Deed::Evict(_) => prop_assert!(key < 2),
+                    StarvationChange::Evict(_) => prop_assert!(key < 2),
                 }
             }
             prop_assert!(machine.len() <= 4);

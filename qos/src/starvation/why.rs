@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::machine::{Action, Deed};
-use super::rule::{Case, Squeeze, Starving, squeeze, starves};
+use super::machine::{StarvationAction, StarvationChange};
+use super::rule::{Squeeze, StarvationCase, Starving, squeeze, starves};
 use crate::why::Why;
 
 /// A container starves.
@@ -25,7 +25,7 @@ pub struct Starved {
 pub struct Squeezed {
     /// What it was decided by.
     #[serde(flatten)]
-    pub case: Case,
+    pub case: StarvationCase,
     /// For how long another one has starved, microseconds.
     #[serde(default)]
     pub for_usec: u64,
@@ -88,25 +88,31 @@ impl Unsqueezed {
     }
 }
 
-impl Action {
+impl StarvationAction {
     /// Why, with all numbers it was decided by.
     pub fn why(&self) -> Why {
         let for_usec = self.for_usec;
         match self.deed {
-            Deed::Report(case) => Why::Starves(Box::new(Starved { case, for_usec, in_vain: false })),
-            Deed::Evict(case) => Why::Starves(Box::new(Starved { case, for_usec, in_vain: true })),
-            Deed::Squeeze(_, case, _) => Why::Squeeze(Box::new(Squeezed { case, for_usec })),
-            Deed::Release(step) => Why::SqueezeRelease(Unsqueezed { step: step.value(), for_usec }),
+            StarvationChange::Report(case) => {
+                Why::Starves(Box::new(Starved { case, for_usec, in_vain: false }))
+            }
+            StarvationChange::Evict(case) => {
+                Why::Starves(Box::new(Starved { case, for_usec, in_vain: true }))
+            }
+            StarvationChange::Squeeze(_, case, _) => Why::Squeeze(Box::new(Squeezed { case, for_usec })),
+            StarvationChange::Release(step) => {
+                Why::SqueezeRelease(Unsqueezed { step: step.value(), for_usec })
+            }
         }
     }
 
     /// What a decision shows as the new value.
     pub fn value(&self) -> String {
         match &self.deed {
-            Deed::Report(_) => "starving".to_owned(),
-            Deed::Squeeze(step, ..) => step.value(),
-            Deed::Release(_) => "released".to_owned(),
-            Deed::Evict(_) => "evict".to_owned(),
+            StarvationChange::Report(_) => "starving".to_owned(),
+            StarvationChange::Squeeze(step, ..) => step.value(),
+            StarvationChange::Release(_) => "released".to_owned(),
+            StarvationChange::Evict(_) => "evict".to_owned(),
         }
     }
 }

@@ -119,15 +119,15 @@ impl<'de> MapAccess<'de> for Numbers<'de> {
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Unreadable> {
         let (name, text) = self.next.take().ok_or_else(|| Unreadable::custom("a name has no value"))?;
-        seed.deserialize(Text(text))
+        seed.deserialize(FlatText(text))
             .map_err(|_| Unreadable(format!("its input {name} cannot be read: {text}")))
     }
 }
 
 /// One input as text.
-struct Text<'de>(&'de str);
+struct FlatText<'de>(&'de str);
 
-impl<'de> Deserializer<'de> for Text<'de> {
+impl<'de> Deserializer<'de> for FlatText<'de> {
     type Error = Unreadable;
 
     /// What asks for nothing in particular keeps the value for later (serde does so for flattened fields).

@@ -55,7 +55,7 @@ impl MemoryProtection {
 
 /// Protection of an inner cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sum {
+pub struct InnerProtection {
     /// Containers below it.
     pub leaves: u64,
     /// What they are promised.
@@ -65,7 +65,7 @@ pub struct Sum {
     pub of: ProtectionKnob,
 }
 
-impl Sum {
+impl InnerProtection {
     pub(super) fn text(&self) -> String {
         format!("{} of the containers below it, added up, or theirs would not hold", self.of.name())
     }

@@ -31,7 +31,7 @@ pub use cpu::{
 };
 pub(crate) use flat::text;
 pub use flat::{Inputs, Unreadable};
-pub use memory::{High, MemoryLimit, MemoryProtection, OomGroup, Sum, Swap};
+pub use memory::{High, InnerProtection, MemoryLimit, MemoryProtection, OomGroup, Swap};
 
 /// The rule behind a value or a deed, with what it was decided by. Its name is the input `formula` of a decision; large
 /// ones that few containers have are boxed, for an agent keeps one for every knob.
@@ -67,7 +67,7 @@ pub enum Why {
     /// Memory protection from a request.
     Protection(MemoryProtection),
     /// Protection of an inner cgroup.
-    SumOfChildren(Sum),
+    SumOfChildren(InnerProtection),
     /// `memory.high` between request and limit.
     High(High),
     /// `memory.max` from a limit.

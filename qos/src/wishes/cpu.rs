@@ -5,7 +5,7 @@ use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::units::{CpuShares, CpuWeight, MilliCpu};
 use evenkeel_model::workload::{ContainerKind, Requested};
 
-use super::Given;
+use super::OtherDecisions;
 use crate::container::{Ask, Subject};
 use crate::cpu::{CpuQuota, shares_from_milli};
 use crate::own::leaf_weight;
@@ -28,7 +28,11 @@ const fn cpu_request(ask: &Ask, subject: &Subject<'_>) -> Option<(MilliCpu, Orig
     }
 }
 
-pub(super) fn shares(ask: &Ask, subject: &Subject<'_>, given: &Given<'_>) -> Option<Wish<CpuShares>> {
+pub(super) fn shares(
+    ask: &Ask,
+    subject: &Subject<'_>,
+    given: &OtherDecisions<'_>,
+) -> Option<Wish<CpuShares>> {
     let (cpu_request_milli, origin) = cpu_request(ask, subject)?;
     if let Some(part) = given.part {
         return Some(part.shares_wish());
@@ -42,7 +46,7 @@ pub(super) fn weight(
     config: &PlanConfig,
     ask: &Ask,
     subject: &Subject<'_>,
-    given: &Given<'_>,
+    given: &OtherDecisions<'_>,
 ) -> Option<Wish<CpuWeight>> {
     let (cpu_request_milli, origin) = cpu_request(ask, subject)?;
     if let Some(part) = given.part {

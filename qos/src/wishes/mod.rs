@@ -18,7 +18,7 @@ use crate::plan::{PlanConfig, Wish, Wishes};
 
 /// What other rules decided of a container.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Given<'a> {
+pub(crate) struct OtherDecisions<'a> {
     /// Its fair part of the CPU.
     pub(crate) part: Option<&'a Allotment>,
     /// Its score by use and priority.
@@ -35,7 +35,7 @@ pub(crate) fn for_container(
     config: &PlanConfig,
     subject: &Subject<'_>,
     ask: &Ask,
-    given: &Given<'_>,
+    given: &OtherDecisions<'_>,
 ) -> Wishes {
     let knobs = &config.knobs;
     let (memory_min, memory_low) =

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evenkeel_enforce::evict::{Acting, CarryOut};
 use evenkeel_enforce::shared::micros;
-use evenkeel_qos::eviction::{MOST_RESTARTS, Policy, Remedy};
+use evenkeel_qos::eviction::{EvictionPolicy, MOST_RESTARTS, Remedy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -76,12 +76,12 @@ pub(in super::super) fn acting(c: &mut Checker<'_>, raw: &Eviction, kubelet_rule
 }
 
 /// Checks the section.
-pub(in super::super) fn check(c: &mut Checker<'_>, raw: &Eviction) -> Policy {
+pub(in super::super) fn check(c: &mut Checker<'_>, raw: &Eviction) -> EvictionPolicy {
     if raw.burstable_restarts > MOST_RESTARTS {
         let reason = format!("{} is more than {MOST_RESTARTS}", raw.burstable_restarts);
         c.fail("eviction.burstable_restarts", reason, "give 0 to 100");
     }
-    Policy {
+    EvictionPolicy {
         best_effort: raw.best_effort.into(),
         burstable_restarts: raw.burstable_restarts,
         burstable_window_usec: micros(c.span(

@@ -5,7 +5,7 @@ use std::time::Duration;
 use evenkeel_enforce::pressure::rules::PressureRules;
 use evenkeel_enforce::shared::micros;
 use evenkeel_model::units::Bytes;
-use evenkeel_qos::pressure::{Band, Bands, Pair, Rules, Switches};
+use evenkeel_qos::pressure::{Band, Bands, Pair, PressureConfig, Switches};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -168,7 +168,7 @@ pub(in super::super) fn check(c: &mut Checker<'_>, raw: &Pressure) -> PressureRu
     if raw.retriggers == 0 {
         c.fail("pressure.retriggers", "0 would escalate at once".into(), "give 1 or more");
     }
-    let rules = Rules {
+    let rules = PressureConfig {
         bands,
         can: Switches {
             reclaim: raw.steps.reclaim,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evenkeel_enforce::pressure::rules::StarvationRules;
 use evenkeel_enforce::shared::micros;
-use evenkeel_qos::starvation::{Evict, Rules};
+use evenkeel_qos::starvation::{Evict, StarvationConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -63,7 +63,7 @@ pub(in super::super) fn check(c: &mut Checker<'_>, raw: &Starvation) -> Starvati
     if raw.floor_milli == 0 {
         c.fail("starvation.floor_milli", "0 would stop a container for good".into(), "give 10 or more");
     }
-    let rules = Rules {
+    let rules = StarvationConfig {
         act: raw.act,
         evict: match raw.evict {
             Who::Off => Evict::Off,

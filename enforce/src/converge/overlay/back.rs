@@ -8,7 +8,7 @@ use std::time::Instant;
 use evenkeel_model::decision::DecisionKind;
 use evenkeel_model::units::{Bytes, MilliCpu};
 use evenkeel_model::workload::ContainerResources;
-use evenkeel_qos::overlay::{Case, Clamp, Step, step};
+use evenkeel_qos::overlay::{Clamp, OverlayCase, OverlayStep, step};
 
 use super::{Flight, Node, Overlay, Standing, Turn, resources, text};
 use crate::decisions::Draft;
@@ -89,9 +89,9 @@ fn nearer(now: Option<u64>, asked: Option<u64>, clamp: Clamp) -> Option<u64> {
         (Some(at), Some(target)) => (at, target),
     };
     let free = Clamp { least: 0, most: u64::MAX, ..clamp };
-    let case = Case { now: Some(at), target, limit: None, free: u64::MAX, clamp: free };
+    let case = OverlayCase { now: Some(at), target, limit: None, free: u64::MAX, clamp: free };
     // What is left is not worth a step of its own.
-    Some(step(&case).map_or(target, |Step { value, .. }| value))
+    Some(step(&case).map_or(target, |OverlayStep { value, .. }| value))
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::units::{Bytes, MilliCpu};
 use evenkeel_model::workload::{ContainerResources, Managed, Requested, SourceKind, Workload};
-use evenkeel_qos::overlay::{Advised, Case, changed_class, step};
+use evenkeel_qos::overlay::{Advised, OverlayCase, changed_class, step};
 use evenkeel_qos::rules::defaulted;
 use evenkeel_qos::why::Why;
 
@@ -500,13 +500,15 @@ impl Overlay {
         let mut refused = None;
         if let Some(target) = advice.cpu_milli {
             let (now, limit) = (now.cpu_request.map(MilliCpu::get), now.cpu_limit.map(MilliCpu::get));
-            let case = Case { now, target, limit, free: free.0, clamp: self.rules.cpu(node.cpu_milli) };
+            let case =
+                OverlayCase { now, target, limit, free: free.0, clamp: self.rules.cpu(node.cpu_milli) };
             let set = |r: &mut ContainerResources, value| r.cpu_request = Some(MilliCpu::new(value));
             refused = refused.or(planned.take("cpu", workload, advice, &case, set));
         }
         if let Some(target) = advice.memory_bytes {
             let (now, limit) = (now.memory_request.map(Bytes::get), now.memory_limit.map(Bytes::get));
-            let case = Case { now, target, limit, free: free.1, clamp: self.rules.memory(node.memory_bytes) };
+            let case =
+                OverlayCase { now, target, limit, free: free.1, clamp: self.rules.memory(node.memory_bytes) };
             let set = |r: &mut ContainerResources, value| r.memory_request = Some(Bytes::new(value));
             refused = refused.or(planned.take("memory", workload, advice, &case, set));
         }
@@ -538,7 +540,7 @@ impl Planned {
         name: &str,
         workload: &Workload,
         advice: &Advice,
-        case: &Case,
+        case: &OverlayCase,
         set: impl Fn(&mut ContainerResources, u64),
     ) -> Option<String> {
         let value = step(case)?.value;

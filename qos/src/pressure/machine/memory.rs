@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use evenkeel_model::units::Bytes;
 
-use super::{Facts, Giving, Held, Letting, Rung, Step, Switches, share};
+use super::{ContainerMemory, Giving, Letting, PressureStep, Restriction, Rung, Switches, share};
 
 /// An action whose end was not told is forgotten after this, microseconds.
 const PENDING_USEC: u64 = 10_000_000;
@@ -17,7 +17,7 @@ const LEAST_SPAN_USEC: u64 = 150_000;
 
 /// A cap on growth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Cap {
+pub(super) struct GrowthCap {
     pub(super) at: Bytes,
     pub(super) since_usec: u64,
     /// Whoever reaches it waits there (`memory.high`).
@@ -25,8 +25,8 @@ pub(super) struct Cap {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Memory {
-    pub(super) cap: Option<Cap>,
+pub(super) struct PressureState {
+    pub(super) cap: Option<GrowthCap>,
     pub(super) frozen_usec: Option<u64>,
     /// What it held when it was first held back, and how fast it grew, bytes in a second.
     pub(super) peak: Bytes,
@@ -45,10 +45,10 @@ pub(super) struct Memory {
     last: Option<(u64, Bytes, Option<u64>)>,
     current: Bytes,
     /// Cap and freeze before the pending action.
-    before: (Option<Cap>, Option<u64>),
+    before: (Option<GrowthCap>, Option<u64>),
 }
 
-impl Memory {
+impl PressureState {
     /// True while it is held back.
     pub(super) fn holds(&self) -> bool {
         self.cap.is_some() || self.frozen_usec.is_some()
@@ -64,7 +64,7 @@ impl Memory {
     }
 
     /// Takes in one look.
-    pub(super) fn see(&mut self, facts: &Facts, now: u64, window: u64) {
+    pub(super) fn see(&mut self, facts: &ContainerMemory, now: u64, window: u64) {
         self.current = facts.current;
         self.failing.retain(|_, until| *until > now);
         while self.retriggered.front().is_some_and(|at| now.saturating_sub(*at) > window) {
@@ -92,9 +92,11 @@ impl Memory {
     }
 
     /// What is undone first, and since when it stands.
-    pub(super) fn last_held(&self) -> Option<(Held, u64)> {
-        let cap = self.cap.map(|cap| (if cap.binds { Held::High } else { Held::SoftLimit }, cap.since_usec));
-        self.frozen_usec.map(|since| (Held::Frozen, since)).or(cap)
+    pub(super) fn last_held(&self) -> Option<(Restriction, u64)> {
+        let cap = self
+            .cap
+            .map(|cap| (if cap.binds { Restriction::High } else { Restriction::SoftLimit }, cap.since_usec));
+        self.frozen_usec.map(|since| (Restriction::Frozen, since)).or(cap)
     }
 
     /// How often it came back.
@@ -115,9 +117,11 @@ impl Memory {
     }
 
     /// A step is taken.
-    pub(super) fn restricted(&mut self, step: Step, facts: &Facts, now: u64) {
+    pub(super) fn restricted(&mut self, step: PressureStep, facts: &ContainerMemory, now: u64) {
         self.begin(now);
-        if !self.holds() && matches!(step, Step::High(_) | Step::SoftLimit(_) | Step::Freeze) {
+        if !self.holds()
+            && matches!(step, PressureStep::High(_) | PressureStep::SoftLimit(_) | PressureStep::Freeze)
+        {
             self.peak = facts.current;
             self.growth_then = self.growth;
             // Let go before and back again.
@@ -129,12 +133,12 @@ impl Memory {
             }
         }
         match step {
-            Step::High(at) => self.cap_at(at, now, true),
-            Step::SoftLimit(at) => self.cap_at(at, now, false),
-            Step::Freeze => self.frozen_usec = Some(now),
+            PressureStep::High(at) => self.cap_at(at, now, true),
+            PressureStep::SoftLimit(at) => self.cap_at(at, now, false),
+            PressureStep::Freeze => self.frozen_usec = Some(now),
             // Nobody is left to be held.
-            Step::Kill => (self.cap, self.frozen_usec) = (None, None),
-            Step::Reclaim { .. } => {}
+            PressureStep::Kill => (self.cap, self.frozen_usec) = (None, None),
+            PressureStep::Reclaim { .. } => {}
         }
     }
 
@@ -145,7 +149,7 @@ impl Memory {
 
     fn cap_at(&mut self, at: Bytes, now: u64, binds: bool) {
         let since_usec = self.cap.map_or(now, |cap| cap.since_usec);
-        self.cap = Some(Cap { at, since_usec, binds });
+        self.cap = Some(GrowthCap { at, since_usec, binds });
     }
 
     /// The pending action failed: what was held before is still held.
@@ -156,7 +160,7 @@ impl Memory {
     /// Whether the last release has had its time. Whoever may not be held at all is not kept waiting.
     pub(super) fn may_let_go(&self, now: u64, giving: &Giving) -> bool {
         giving.protected
-            || giving.held == Held::Frozen
+            || giving.held == Restriction::Frozen
             || self.let_go_usec.is_none_or(|at| now.saturating_sub(at) >= BETWEEN_RELEASES_USEC)
     }
 
