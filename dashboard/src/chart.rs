@@ -4,7 +4,7 @@
 use maud::{Markup, html};
 
 use crate::amount::Resource;
-use crate::facts::Series;
+use crate::facts::UsageSeries;
 use crate::time;
 
 /// Width and height of a plot in its own units; the page stretches it.
@@ -30,7 +30,7 @@ pub struct Chart<'a> {
     /// Of what.
     pub resource: Resource,
     /// Its values.
-    pub series: &'a Series,
+    pub series: &'a UsageSeries,
     /// From when to when, milliseconds since 1970.
     pub range: (u64, u64),
     /// Lines across.
@@ -269,7 +269,7 @@ impl Bar {
 mod tests {
     use super::*;
 
-    fn chart<'a>(series: &'a Series, levels: &'a [Level]) -> Chart<'a> {
+    fn chart<'a>(series: &'a UsageSeries, levels: &'a [Level]) -> Chart<'a> {
         Chart {
             resource: Resource::Cpu,
             series,
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn a_gap_breaks_the_line_and_peaks_survive_thinning() {
         let points = vec![(0, 100), (1_000, 200), (2_000, 100), (30_000, 400), (31_000, 100)];
-        let series = Series { points, step_ms: 1_000, of: 5 };
+        let series = UsageSeries { points, step_ms: 1_000, of: 5 };
         let (line, area) = chart(&series, &[]).paths(400);
         assert_eq!((line.matches('M').count(), area.matches('Z').count()), (2, 2), "{line}");
         let many: Vec<(u64, u64)> = (0..10_000).map(|t| (t, u64::from(t == 7_777) * 9)).collect();
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn marks_are_drawn_once_where_they_fall_together_and_counted_all() {
-        let series = Series { points: vec![(0, 230)], step_ms: 1_000, of: 1 };
+        let series = UsageSeries { points: vec![(0, 230)], step_ms: 1_000, of: 1 };
         let text = chart(&series, &[]).markup().into_string();
         assert_eq!(text.matches("mark kills").count(), 1, "{text}");
         assert!(text.contains("OOM kills <b>3</b>"), "{text}");
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn the_axis_ends_above_what_is_near_and_leaves_out_what_is_far() {
-        let series = Series { points: vec![(0, 230)], step_ms: 1_000, of: 1 };
+        let series = UsageSeries { points: vec![(0, 230)], step_ms: 1_000, of: 1 };
         let level = |name, value| Level { name, class: "request", value: Some(value) };
         let near = [level("request", 500), level("recommended", 250), level("limit", 1_000)];
         assert_eq!(chart(&series, &near).top(), 1_200);
@@ -313,11 +313,11 @@ mod tests {
 
     #[test]
     fn a_chart_says_in_words_what_it_shows() {
-        let series = Series { points: vec![(0, 230), (1_000, 1_500)], step_ms: 1_000, of: 2 };
+        let series = UsageSeries { points: vec![(0, 230), (1_000, 1_500)], step_ms: 1_000, of: 2 };
         let levels = [Level { name: "request", class: "request", value: Some(500) }];
         let text = chart(&series, &levels).markup().into_string();
         assert!(text.contains("230m to 1.5; request 500m"), "{text}");
-        let empty = Series::default();
+        let empty = UsageSeries::default();
         assert!(chart(&empty, &levels).markup().into_string().contains("Nothing was measured"));
     }
 }

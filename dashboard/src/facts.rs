@@ -46,7 +46,7 @@ pub struct Switch {
 
 /// Sums of one resource over a cluster, namespace or node.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Sums {
+pub struct ResourceTotals {
     /// What pods may request; absent for a namespace.
     pub allocatable: Option<u64>,
     /// Requested.
@@ -73,7 +73,7 @@ pub struct Share {
     /// Containers.
     pub containers: u64,
     /// CPU, then memory.
-    pub sums: [Sums; 2],
+    pub sums: [ResourceTotals; 2],
 }
 
 /// What resources cost.
@@ -126,7 +126,7 @@ pub struct Node {
 
 /// A container on a node.
 #[derive(Debug, Clone, Default)]
-pub struct Container {
+pub struct NodeContainer {
     /// Namespace.
     pub namespace: String,
     /// Pod.
@@ -176,7 +176,7 @@ pub struct Knob {
 
 /// What is recommended for one resource of a workload's container.
 #[derive(Debug, Clone, Default)]
-pub struct Advice {
+pub struct ResourceAdvice {
     /// The request now.
     pub current: Option<u64>,
     /// The request that is recommended.
@@ -241,7 +241,7 @@ pub struct Workload {
     /// What is done: off, initial, auto; empty without a policy.
     pub mode: String,
     /// CPU, then memory.
-    pub advice: [Advice; 2],
+    pub advice: [ResourceAdvice; 2],
 }
 
 impl Workload {
@@ -263,7 +263,8 @@ impl Workload {
     /// The larger expected part of time above a request: now, and then.
     #[must_use]
     pub fn risk(&self) -> [f64; 2] {
-        let most = |of: fn(&Advice) -> Option<f64>| self.advice.iter().filter_map(of).fold(0.0, f64::max);
+        let most =
+            |of: fn(&ResourceAdvice) -> Option<f64>| self.advice.iter().filter_map(of).fold(0.0, f64::max);
         [most(|advice| advice.risk_now), most(|advice| advice.risk_then)]
     }
 }
@@ -297,7 +298,7 @@ pub struct Decision {
 
 /// One resource's use over time.
 #[derive(Debug, Clone, Default)]
-pub struct Series {
+pub struct UsageSeries {
     /// Milliseconds since 1970 and the amount, in the order of time.
     pub points: Vec<(u64, u64)>,
     /// From one value to the next when nothing is missing, milliseconds.
@@ -325,7 +326,7 @@ pub struct Rival {
     /// Rule.
     pub rule: String,
     /// CPU, then memory.
-    pub advice: [Advice; 2],
+    pub advice: [ResourceAdvice; 2],
 }
 
 /// One replica that runs.
@@ -341,7 +342,7 @@ pub struct Replica {
 
 /// A change in the audit record.
 #[derive(Debug, Clone, Default)]
-pub struct Change {
+pub struct AuditChange {
     /// As the record has it.
     pub time: String,
     /// Who.
@@ -360,7 +361,7 @@ pub struct Change {
 
 /// A policy, or an object that bounds recommendations.
 #[derive(Debug, Clone, Default)]
-pub struct Policy {
+pub struct PolicyFacts {
     /// Kind.
     pub kind: String,
     /// Namespace.

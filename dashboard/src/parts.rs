@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::amount::{self, Resource};
-use crate::facts::{Advice, Decision};
+use crate::facts::{Decision, ResourceAdvice};
 use crate::{time, url};
 
 /// Rows of one page of a list.
@@ -11,14 +11,14 @@ pub(crate) const ROWS: usize = 50;
 
 /// Where one is in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Window {
+pub(crate) struct PageRange {
     /// First row, from 0.
     pub(crate) first: usize,
     /// Rows there are.
     pub(crate) all: usize,
 }
 
-impl Window {
+impl PageRange {
     /// The page of that number, from 1; the last one where there are fewer.
     pub(crate) fn of(page: usize, all: usize) -> Self {
         let last = all.div_ceil(ROWS).max(1);
@@ -86,7 +86,7 @@ pub(crate) fn class(class: [&str; 2], changes: bool) -> Markup {
 }
 
 /// A request now, and the one that is recommended.
-pub(crate) fn request(resource: Resource, advice: &Advice) -> Markup {
+pub(crate) fn request(resource: Resource, advice: &ResourceAdvice) -> Markup {
     let grows = advice.request.zip(advice.current).map(|(request, current)| request.cmp(&current));
     let tone = match grows {
         Some(std::cmp::Ordering::Less) => "less",
@@ -197,22 +197,27 @@ mod tests {
         for (page, all, want) in
             [(0, 0, 0..0), (1, 120, 0..50), (3, 120, 100..120), (9, 120, 100..120), (usize::MAX, 1, 0..1)]
         {
-            assert_eq!(Window::of(page, all).range(), want, "{page} {all}");
+            assert_eq!(PageRange::of(page, all).range(), want, "{page} {all}");
         }
-        let text = Window::of(2, 120).pager("workloads", "workloads", &[("q", "a b")]).into_string();
+        let text = PageRange::of(2, 120).pager("workloads", "workloads", &[("q", "a b")]).into_string();
         assert!(text.contains("51–100 of 120 workloads"), "{text}");
         assert!(text.contains("q=a%20b&amp;page=1") && text.contains("page=3"), "{text}");
     }
 
     #[test]
     fn a_change_says_its_direction() {
-        let advice = Advice { current: Some(500), request: Some(250), young: true, ..Advice::default() };
+        let advice = ResourceAdvice {
+            current: Some(500),
+            request: Some(250),
+            young: true,
+            ..ResourceAdvice::default()
+        };
         let text = request(Resource::Cpu, &advice).into_string();
         assert!(
             text.contains("500m") && text.contains(r#"class="less">250m"#) && text.contains("young"),
             "{text}"
         );
-        let same = Advice { current: Some(500), request: Some(500), ..Advice::default() };
+        let same = ResourceAdvice { current: Some(500), request: Some(500), ..ResourceAdvice::default() };
         assert!(!request(Resource::Cpu, &same).into_string().contains('→'));
     }
 }

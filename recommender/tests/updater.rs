@@ -239,7 +239,7 @@ async fn an_agents_offer_is_carried_out_once_where_the_policy_and_the_budget_let
     let cases = all["cases"].as_array().unwrap();
     let mut outcomes = String::new();
     for case in cases {
-        let case = evenkeel_updater::Case::read(&case.to_string()).unwrap();
+        let case = evenkeel_updater::ReplayCase::read(&case.to_string()).unwrap();
         assert_eq!(case.again(), *case.outcome());
         outcomes = format!("{outcomes}{}\n", case.outcome());
     }

@@ -38,7 +38,7 @@ pub type Sizes = BTreeMap<String, Two<Size>>;
 
 /// What a container should request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Target {
+pub struct TargetRequest {
     /// Request.
     pub request: u64,
     /// The limit beside it, where limits keep their ratio.
@@ -47,7 +47,7 @@ pub struct Target {
 
 /// A container that runs: an ordinary one, or a sidecar.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Container {
+pub struct RunningContainer {
     /// It is an init container that goes on running.
     pub is_sidecar: bool,
     /// Its `resizePolicy`: a change of the resource restarts it.
@@ -108,7 +108,7 @@ pub struct Watched {
 /// What made an agent rule that a pod should go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Cause {
+pub enum OfferCause {
     /// A container of it was OOM-killed, as often as the node's policy bears.
     OomKill,
     /// A container of it was killed because the node was short of memory.
@@ -117,7 +117,7 @@ pub enum Cause {
     Starvation,
 }
 
-impl Cause {
+impl OfferCause {
     /// The word, as decisions of agents have it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -135,11 +135,11 @@ impl Cause {
 
 /// An agent's ruling that a pod of its node should go, which it offers to whoever runs the pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Offer {
+pub struct EvictionOffer {
     /// Which decision that is: node, run and number.
     pub id: String,
     /// What it was ruled for.
-    pub cause: Cause,
+    pub cause: OfferCause,
     /// In the agent's words.
     pub why: String,
     /// When.
@@ -148,7 +148,7 @@ pub struct Offer {
 
 /// A pod that has not ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Pod {
+pub struct RunningPod {
     /// Name.
     pub name: String,
     /// The API server's identifier.
@@ -178,7 +178,7 @@ pub struct Pod {
     /// What the last step left on it.
     pub note: Option<Note>,
     /// Those that run.
-    pub containers: BTreeMap<String, Container>,
+    pub containers: BTreeMap<String, RunningContainer>,
     /// What is asked for, of init containers, too.
     pub sizes: Sizes,
     /// What its owner's template asks for, where there is one.
@@ -186,7 +186,7 @@ pub struct Pod {
     /// Where it is a canary.
     pub watched: Option<Watched>,
     /// The newest ruling of its node's agent that it should go.
-    pub offer: Option<Offer>,
+    pub offer: Option<EvictionOffer>,
 }
 
 /// The pods that one controller made, and what they should request.
@@ -205,9 +205,9 @@ pub struct Workload {
     /// How many pods there are to be.
     pub replicas: u32,
     /// Those that are.
-    pub pods: Vec<Pod>,
+    pub pods: Vec<RunningPod>,
     /// What each container should request.
-    pub targets: BTreeMap<String, Two<Option<Target>>>,
+    pub targets: BTreeMap<String, Two<Option<TargetRequest>>>,
     /// How many disruptions its budgets (PodDisruptionBudget) allow now; nothing where none protects it.
     pub allowed_disruptions: Option<u32>,
     /// What scales it by this resource: then its requests are part of what that rests on.
@@ -231,7 +231,7 @@ pub struct Now {
 
 /// What the operator of the cluster wishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rules {
+pub struct UpdateRules {
     /// Most steps in a minute, over all workloads.
     pub per_minute: u32,
     /// How long a deferred resize may stay so.
@@ -248,7 +248,7 @@ pub struct Rules {
     pub offer_seconds: u64,
 }
 
-impl Default for Rules {
+impl Default for UpdateRules {
     fn default() -> Self {
         Self {
             per_minute: 30,
@@ -265,7 +265,7 @@ impl Default for Rules {
     }
 }
 
-impl Rules {
+impl UpdateRules {
     /// How long is waited after so many steps that came to nothing.
     pub fn pause(&self, tries: u32) -> u64 {
         let doubled = self.again_seconds.saturating_mul(1 << tries.saturating_sub(1).min(20));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use crate::facts::{Pod, Rules, Sizes, Workload};
+use crate::facts::{RunningPod, Sizes, UpdateRules, Workload};
 use crate::sizes;
 
 /// A minute, seconds.
@@ -50,7 +50,7 @@ pub struct Remembered {
 
 /// What is remembered between passes.
 #[derive(Debug, Clone, Default)]
-pub struct Kept {
+pub struct UpdaterMemory {
     steps: VecDeque<u64>,
     evicted: BTreeMap<Key, Evicted>,
     offered: BTreeMap<Key, Offered>,
@@ -68,12 +68,12 @@ pub(crate) enum LastEviction<'a> {
     /// The pod has not been made anew, or does not serve yet.
     Awaited,
     /// This one was made in its place, and what the evicted one had.
-    Made(&'a Pod, Sizes),
+    Made(&'a RunningPod, Sizes),
     /// It changed nothing: nothing more is evicted before this time.
     Fruitless(u64),
 }
 
-impl Kept {
+impl UpdaterMemory {
     /// What is remembered of a workload alone.
     pub(crate) fn of(&self, workload: &Workload) -> Remembered {
         let key = key(workload);
@@ -89,7 +89,7 @@ impl Kept {
     }
 
     /// Forgets what is gone, or over.
-    pub(crate) fn forget_others(&mut self, all: &[Workload], rules: &Rules, now: u64) {
+    pub(crate) fn forget_others(&mut self, all: &[Workload], rules: &UpdateRules, now: u64) {
         let there: BTreeSet<Key> = all.iter().map(key).collect();
         self.evicted.retain(|key, _| there.contains(key));
         self.offered.retain(|_, one| now < one.at.saturating_add(rules.again_most_seconds));
@@ -112,14 +112,20 @@ impl Kept {
     }
 
     /// How long no offer is carried out about a pod that was made in the place of one that was evicted.
-    pub(crate) fn offer_pause(&self, workload: &Workload, pod: &Pod, rules: &Rules, now: u64) -> Option<u64> {
+    pub(crate) fn offer_pause(
+        &self,
+        workload: &Workload,
+        pod: &RunningPod,
+        rules: &UpdateRules,
+        now: u64,
+    ) -> Option<u64> {
         let one = self.offered.get(&key(workload)).filter(|one| pod.created >= one.at)?;
         let until = one.at.saturating_add(rules.pause(one.tries));
         (now < until).then(|| until - now)
     }
 
     /// Whether one more step may be taken.
-    pub(crate) fn may_step(&mut self, rules: &Rules, now: u64) -> bool {
+    pub(crate) fn may_step(&mut self, rules: &UpdateRules, now: u64) -> bool {
         while self.steps.front().is_some_and(|at| at + MINUTE <= now || *at > now) {
             self.steps.pop_front();
         }
@@ -131,7 +137,7 @@ impl Kept {
     }
 
     /// A pod is evicted.
-    pub(crate) fn evicts(&mut self, workload: &Workload, pod: &Pod, now: u64) {
+    pub(crate) fn evicts(&mut self, workload: &Workload, pod: &RunningPod, now: u64) {
         let tries = self.evicted.get(&key(workload)).map_or(0, |before| before.tries);
         let were = workload.pods.iter().map(|pod| pod.uid.clone()).collect();
         let evicted = Evicted { at: now, were, before: pod.sizes.clone(), tries, until: None };
@@ -144,13 +150,18 @@ impl Kept {
     }
 
     /// How it stands with the last eviction.
-    pub(crate) fn last<'a>(&mut self, workload: &'a Workload, rules: &Rules, now: u64) -> LastEviction<'a> {
+    pub(crate) fn last<'a>(
+        &mut self,
+        workload: &'a Workload,
+        rules: &UpdateRules,
+        now: u64,
+    ) -> LastEviction<'a> {
         let key = key(workload);
         let Some(evicted) = self.evicted.get_mut(&key) else { return LastEviction::None };
         if let Some(until) = evicted.until {
             return if now < until { LastEviction::Fruitless(until) } else { LastEviction::None };
         }
-        let is_new = |pod: &&Pod| !pod.is_ending && !evicted.were.contains(&pod.uid);
+        let is_new = |pod: &&RunningPod| !pod.is_ending && !evicted.were.contains(&pod.uid);
         let fruitless = |evicted: &mut Evicted| {
             evicted.tries = evicted.tries.saturating_add(1);
             let until = now.saturating_add(rules.pause(evicted.tries));

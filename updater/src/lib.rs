@@ -4,10 +4,10 @@
 //! [`facts`] is what is known of pods and what they should request, [`note`] what a step leaves on its pod, so that whoever leads next goes on
 //! from it, [`mod@plan`] which steps are taken now and why the others are not. Not owned: asking the API server, and measuring.
 //!
-//! A choice can be made again from its [`replay::Case`].
+//! A choice can be made again from its [`replay::ReplayCase`].
 //!
 //! What is not done is as much an answer as what is: each workload or pod that is left alone though its requests differ has a
-//! [`Refusal`].
+//! [`SkippedStep`].
 
 // Casts that may lose something; workspace lints cannot leave out tests.
 #![cfg_attr(
@@ -25,10 +25,11 @@ pub mod replay;
 mod sizes;
 
 pub use facts::{
-    Cause, Container, Health, Now, Offer, Pod, Resizing, Rules, Size, Sizes, Target, Two, Watched, Workload,
+    EvictionOffer, Health, Now, OfferCause, Resizing, RunningContainer, RunningPod, Size, Sizes,
+    TargetRequest, Two, UpdateRules, Watched, Workload,
 };
-pub use kept::{Kept, Remembered};
+pub use kept::{Remembered, UpdaterMemory};
 pub use note::{Note, Stage};
-pub use plan::{Action, Answer, Deed, Plan, Reason, Refusal, Room, plan};
-pub use replay::Case;
+pub use plan::{Plan, PlanAnswer, PlannedStep, PodAction, Reason, Room, SkippedStep, plan};
+pub use replay::ReplayCase;
 pub use sizes::class;

@@ -66,7 +66,7 @@ pub struct Note {
 
 /// As it is written. What a later release writes beside it is left aside: what was asked for at first must not be lost.
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct StoredNote {
     stage: Stage,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     canary: bool,
@@ -144,7 +144,7 @@ fn read(sizes: BTreeMap<String, Amounts>) -> Option<Sizes> {
 impl Note {
     /// The text of it.
     pub fn text(&self) -> String {
-        let written = Written {
+        let written = StoredNote {
             stage: self.stage,
             canary: self.is_canary,
             at: self.at,
@@ -160,7 +160,7 @@ impl Note {
 
     /// From its text; nothing where it is none.
     pub fn read(text: &str) -> Option<Self> {
-        let written: Written = serde_json::from_str(text).ok()?;
+        let written: StoredNote = serde_json::from_str(text).ok()?;
         Some(Self {
             stage: written.stage,
             is_canary: written.canary,

@@ -1,13 +1,13 @@
 //! How it stands with one pod: whether a step of it is under way, over, or stuck.
 
-use crate::facts::{Pod, Resizing, Rules};
+use crate::facts::{Resizing, RunningPod, UpdateRules};
 use crate::note::{Note, Stage};
 use crate::plan::Reason;
 use crate::sizes::has;
 
 /// How it stands with a pod.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Standing {
+pub(crate) enum PodProgress {
     /// Nothing is under way.
     Free,
     /// It is left alone, and why.
@@ -20,7 +20,7 @@ pub(crate) enum Standing {
     GoesBack,
 }
 
-impl Standing {
+impl PodProgress {
     /// Whether a step of it is under way, by us or by others.
     pub(crate) fn is_under_way(&self) -> bool {
         matches!(self, Self::Waits(Reason::UnderWay, _) | Self::Over(_) | Self::Stuck(_) | Self::GoesBack)
@@ -28,8 +28,8 @@ impl Standing {
 }
 
 /// How it stands with a pod now.
-pub(crate) fn standing(pod: &Pod, rules: &Rules, now: u64) -> Standing {
-    let waits = |reason, why: &str| Standing::Waits(reason, why.to_owned());
+pub(crate) fn standing(pod: &RunningPod, rules: &UpdateRules, now: u64) -> PodProgress {
+    let waits = |reason, why: &str| PodProgress::Waits(reason, why.to_owned());
     if pod.is_ending {
         return waits(Reason::UnderWay, "it ends");
     }
@@ -41,27 +41,28 @@ pub(crate) fn standing(pod: &Pod, rules: &Rules, now: u64) -> Standing {
         Stage::Asked if has(pod, &note.target) => asked(pod, note, rules, now),
         Stage::Asked | Stage::Reverted if has(pod, &note.before) => settled(pod),
         Stage::GivenUp | Stage::Worse if note.target != note.back() && has(pod, &note.target) => {
-            Standing::GoesBack
+            PodProgress::GoesBack
         }
         _ if !has(pod, &note.holds()) => waits(Reason::ChangedByOthers, "somebody else resized it"),
         _ => settled(pod),
     }
 }
 
-fn settled(pod: &Pod) -> Standing {
+fn settled(pod: &RunningPod) -> PodProgress {
     match pod.resizing {
-        Resizing::Settled => Standing::Free,
-        _ => {
-            Standing::Waits(Reason::UnderWay, format!("a resize of it is under way{}", words(&pod.resizing)))
-        }
+        Resizing::Settled => PodProgress::Free,
+        _ => PodProgress::Waits(
+            Reason::UnderWay,
+            format!("a resize of it is under way{}", words(&pod.resizing)),
+        ),
     }
 }
 
 /// Of what was asked for.
-fn asked(pod: &Pod, note: &Note, rules: &Rules, now: u64) -> Standing {
+fn asked(pod: &RunningPod, note: &Note, rules: &UpdateRules, now: u64) -> PodProgress {
     let (since, within) = match &pod.resizing {
-        Resizing::Settled => return Standing::Over(note.at_stage(Stage::Done, now, "")),
-        Resizing::Infeasible { why } => return Standing::Stuck(format!("infeasible: {why}")),
+        Resizing::Settled => return PodProgress::Over(note.at_stage(Stage::Done, now, "")),
+        Resizing::Infeasible { why } => return PodProgress::Stuck(format!("infeasible: {why}")),
         Resizing::Deferred { since, .. } => ((*since).max(note.at), rules.deferred_seconds),
         // It may be over with the next try of the node.
         Resizing::Failing { .. } => (note.at, rules.deferred_seconds),
@@ -69,9 +70,9 @@ fn asked(pod: &Pod, note: &Note, rules: &Rules, now: u64) -> Standing {
     };
     let words = words(&pod.resizing);
     if now >= since.saturating_add(within) {
-        return Standing::Stuck(format!("for {} s{words}", now.saturating_sub(since)));
+        return PodProgress::Stuck(format!("for {} s{words}", now.saturating_sub(since)));
     }
-    Standing::Waits(Reason::UnderWay, format!("its resize is under way{words}"))
+    PodProgress::Waits(Reason::UnderWay, format!("its resize is under way{words}"))
 }
 
 fn words(resizing: &Resizing) -> String {

@@ -3,16 +3,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::facts::{Now, Rules, Sizes, Workload};
-use crate::kept::{Kept, Remembered};
-use crate::plan::{Answer, Deed, Plan, again};
+use crate::facts::{Now, Sizes, UpdateRules, Workload};
+use crate::kept::{Remembered, UpdaterMemory};
+use crate::plan::{Plan, PlanAnswer, PodAction, again};
 
 /// Version of the text.
 const VERSION: u32 = 1;
 
 /// A step of an outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Step {
+pub struct ReplayStep {
     /// The pod.
     pub pod: String,
     /// `resize`, `evict` or `note`.
@@ -35,16 +35,16 @@ pub struct Left {
 
 /// What comes of a choice. Words are none of it: another release may have better ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct ReplayOutcome {
     /// Steps, in their order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ReplayStep>,
     /// What is left alone.
     pub left: Vec<Left>,
 }
 
-impl std::fmt::Display for Outcome {
+impl std::fmt::Display for ReplayOutcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let step = |of: &Step| format!("{} {} ({})", of.deed, of.pod, of.reason);
+        let step = |of: &ReplayStep| format!("{} {} ({})", of.deed, of.pod, of.reason);
         let left = |of: &Left| {
             let pod = if of.pod.is_empty() { "all" } else { &of.pod };
             format!("leave {pod} ({})", of.reason)
@@ -57,44 +57,44 @@ impl std::fmt::Display for Outcome {
 
 impl Plan {
     /// What of it is about a workload.
-    pub fn outcome(&self, workload: &Workload) -> Outcome {
+    pub fn outcome(&self, workload: &Workload) -> ReplayOutcome {
         let is_of = |namespace: &str, name: &str| namespace == workload.namespace && name == workload.name;
         let actions = self.actions.iter().filter(|action| is_of(&action.namespace, &action.workload));
-        let steps = actions.map(|action| Step {
+        let steps = actions.map(|action| ReplayStep {
             pod: action.pod.clone(),
             deed: action.deed.as_str().to_owned(),
             to: match &action.deed {
-                Deed::Resize { to, .. } | Deed::Evict { to } => to.clone(),
-                Deed::Note => Sizes::new(),
+                PodAction::Resize { to, .. } | PodAction::Evict { to } => to.clone(),
+                PodAction::Note => Sizes::new(),
             },
             reason: action.reason.as_str().to_owned(),
         });
         let refusals = self.refusals.iter().filter(|of| is_of(&of.namespace, &of.workload));
         let left = refusals.map(|of| Left { pod: of.pod.clone(), reason: of.reason.as_str().to_owned() });
-        Outcome { steps: steps.collect(), left: left.collect() }
+        ReplayOutcome { steps: steps.collect(), left: left.collect() }
     }
 }
 
 /// A choice with all that it rests on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Case {
+pub struct ReplayCase {
     version: u32,
-    rules: Rules,
+    rules: UpdateRules,
     now: Now,
     remembered: Remembered,
     /// What was answered, in this order.
-    answers: Vec<Answer>,
+    answers: Vec<PlanAnswer>,
     workload: Workload,
-    outcome: Outcome,
+    outcome: ReplayOutcome,
 }
 
-impl Case {
+impl ReplayCase {
     pub(crate) fn new(
-        rules: Rules,
+        rules: UpdateRules,
         now: Now,
         workload: Workload,
-        (remembered, answers): (Remembered, Vec<Answer>),
-        outcome: Outcome,
+        (remembered, answers): (Remembered, Vec<PlanAnswer>),
+        outcome: ReplayOutcome,
     ) -> Self {
         Self { version: VERSION, rules, now, remembered, answers, workload, outcome }
     }
@@ -128,13 +128,13 @@ impl Case {
     }
 
     /// What came of it.
-    pub fn outcome(&self) -> &Outcome {
+    pub fn outcome(&self) -> &ReplayOutcome {
         &self.outcome
     }
 
     /// What comes of it by this release.
-    pub fn again(&self) -> Outcome {
-        let mut kept = Kept::only(&self.workload, self.remembered.clone());
+    pub fn again(&self) -> ReplayOutcome {
+        let mut kept = UpdaterMemory::only(&self.workload, self.remembered.clone());
         let plan = again(&self.workload, &mut kept, &self.rules, &self.now, self.answers.clone());
         plan.outcome(&self.workload)
     }

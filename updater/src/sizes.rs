@@ -7,7 +7,7 @@ use evenkeel_qos::rules::{PodShape, pod_class};
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::policy::LimitsMode;
 
-use crate::facts::{Container, Pod, Size, Sizes, Target, Two, Workload, place};
+use crate::facts::{RunningContainer, RunningPod, Size, Sizes, TargetRequest, Two, Workload, place};
 use crate::plan::Reason;
 
 /// A limit of memory stays so much above what was used lately, percent of that: an OOM kill costs more than a resize.
@@ -15,7 +15,7 @@ const MEMORY_ROOM_PERCENT: u64 = 110;
 
 /// What a pod is to have.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Wanted {
+pub(crate) struct TargetSizes {
     /// Containers that change, whole.
     pub(crate) sizes: Sizes,
     /// Some request rises.
@@ -30,7 +30,7 @@ pub(crate) struct Wanted {
     pub(crate) left: Vec<(Reason, String)>,
 }
 
-impl Wanted {
+impl TargetSizes {
     /// Whether anything changes.
     pub(crate) fn is_change(&self) -> bool {
         !self.sizes.is_empty()
@@ -60,7 +60,7 @@ pub(crate) fn with(before: &Sizes, change: &Sizes) -> Sizes {
 }
 
 /// Whether a pod has these.
-pub(crate) fn has(pod: &Pod, sizes: &Sizes) -> bool {
+pub(crate) fn has(pod: &RunningPod, sizes: &Sizes) -> bool {
     sizes.iter().all(|(name, two)| pod.sizes.get(name) == Some(two))
 }
 
@@ -80,8 +80,8 @@ pub(crate) fn has_more_memory(after: &Sizes, before: &Sizes) -> bool {
 }
 
 /// What a pod of a workload is to have.
-pub(crate) fn wanted(workload: &Workload, pod: &Pod) -> Wanted {
-    let mut wanted = Wanted::default();
+pub(crate) fn wanted(workload: &Workload, pod: &RunningPod) -> TargetSizes {
+    let mut wanted = TargetSizes::default();
     for (name, targets) in &workload.targets {
         let (Some(container), Some(before)) = (pod.containers.get(name), pod.sizes.get(name)) else {
             continue;
@@ -118,8 +118,8 @@ pub(crate) fn wanted(workload: &Workload, pod: &Pod) -> Wanted {
 }
 
 /// What gives a pod back what it had at first, as far as it can be.
-pub(crate) fn originals(pod: &Pod, original: &Sizes) -> Wanted {
-    let mut wanted = Wanted::default();
+pub(crate) fn originals(pod: &RunningPod, original: &Sizes) -> TargetSizes {
+    let mut wanted = TargetSizes::default();
     for (name, two) in original {
         let (Some(container), Some(before)) = (pod.containers.get(name), pod.sizes.get(name)) else {
             continue;
@@ -149,7 +149,7 @@ pub(crate) fn originals(pod: &Pod, original: &Sizes) -> Wanted {
 }
 
 /// How far a request is from the recommended one, as part of itself, where that is far enough.
-fn change(workload: &Workload, size: Size, target: Target) -> Option<f64> {
+fn change(workload: &Workload, size: Size, target: TargetRequest) -> Option<f64> {
     let Some(now) = size.request.filter(|request| *request > 0) else { return Some(f64::MAX) };
     let part = (target.request as f64 - now as f64) / now as f64;
     let is_far = part > workload.updates.tolerance_up || -part > workload.updates.tolerance_down;
@@ -157,7 +157,7 @@ fn change(workload: &Workload, size: Size, target: Target) -> Option<f64> {
 }
 
 /// The new request, and the limit beside it. In place a limit is never taken away.
-fn sized(mode: LimitsMode, class: QosClass, before: Size, target: Target) -> Size {
+fn sized(mode: LimitsMode, class: QosClass, before: Size, target: TargetRequest) -> Size {
     let request = target.request;
     if class == QosClass::Guaranteed {
         return Size { request: Some(request), limit: Some(request) };
@@ -171,7 +171,7 @@ fn sized(mode: LimitsMode, class: QosClass, before: Size, target: Target) -> Siz
 }
 
 /// Memory is lowered only where what was used lately allows it.
-fn allowed(resource: Resource, container: &Container, before: Size, new: Size) -> Result<(), String> {
+fn allowed(resource: Resource, container: &RunningContainer, before: Size, new: Size) -> Result<(), String> {
     if resource != Resource::Memory {
         return Ok(());
     }
@@ -197,7 +197,7 @@ fn allowed(resource: Resource, container: &Container, before: Size, new: Size) -
 }
 
 /// The class that comes of it. A Burstable pod whose requests come to its limits would be Guaranteed: then it gets the least less.
-fn keep_class(pod: &Pod, wanted: &mut Wanted) {
+fn keep_class(pod: &RunningPod, wanted: &mut TargetSizes) {
     let new = class(&with(&pod.sizes, &wanted.sizes));
     wanted.class = Some(new);
     if new != QosClass::Guaranteed || pod.class != QosClass::Burstable {

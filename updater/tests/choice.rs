@@ -12,8 +12,8 @@ use evenkeel_model::qos_class::QosClass;
 use evenkeel_rightsizing::policy::LimitsMode;
 use evenkeel_rightsizing::policy::update::{Evict, MaxUnavailable, UpdateWindow};
 use evenkeel_updater::{
-    Case, Deed, Health, Kept, Note, Now, Pod, Reason, Resizing, Rules, Size, Sizes, Stage, Target, Watched,
-    Workload, plan,
+    Health, Note, Now, PodAction, Reason, ReplayCase, Resizing, RunningPod, Size, Sizes, Stage,
+    TargetRequest, UpdateRules, UpdaterMemory, Watched, Workload, plan,
 };
 
 fn note(stage: Stage, at: u64, target: Sizes) -> Note {
@@ -252,7 +252,7 @@ fn a_table_of_choices() {
             |w| {
                 w.targets = BTreeMap::from([(
                     "main".to_owned(),
-                    [None, Some(Target { request: 40 * MIB, limit: None })],
+                    [None, Some(TargetRequest { request: 40 * MIB, limit: None })],
                 )]);
             },
             (true, true),
@@ -264,7 +264,7 @@ fn a_table_of_choices() {
             |w| {
                 w.targets = BTreeMap::from([(
                     "main".to_owned(),
-                    [None, Some(Target { request: 60 * MIB, limit: None })],
+                    [None, Some(TargetRequest { request: 60 * MIB, limit: None })],
                 )]);
                 w.pods.iter_mut().for_each(|pod| pod.containers.get_mut("main").unwrap().peak_memory = None);
             },
@@ -277,7 +277,7 @@ fn a_table_of_choices() {
             |w| {
                 w.targets = BTreeMap::from([(
                     "main".to_owned(),
-                    [None, Some(Target { request: 60 * MIB, limit: None })],
+                    [None, Some(TargetRequest { request: 60 * MIB, limit: None })],
                 )]);
             },
             (true, true),
@@ -403,8 +403,8 @@ fn a_table_of_choices() {
         change(&mut workload);
         let plan = planned(&workload, &now(), *room);
         // By another process, from a text.
-        let text = plan.case(&workload, &Rules::default(), &now()).text();
-        let case = Case::read(&text).unwrap();
+        let text = plan.case(&workload, &UpdateRules::default(), &now()).text();
+        let case = ReplayCase::read(&text).unwrap();
         assert_eq!(case.again(), plan.outcome(&workload), "{name}");
         assert_eq!((case.seconds(), case.about()), (NOW, ("shop", "deployment/web")));
         let (got, why) = told(&plan);
@@ -425,7 +425,7 @@ fn a_guaranteed_pod_moves_request_and_limit_and_a_burstable_one_does_not_become_
         pod.sizes = main_of(size(100, Some(100)), size(100 * MIB, Some(100 * MIB)));
     }
     let to = |workload: &Workload| match &planned(workload, &now(), (true, true)).actions[0].deed {
-        Deed::Resize { to, .. } => to.clone(),
+        PodAction::Resize { to, .. } => to.clone(),
         other => unreachable!("{other:?}"),
     };
     assert_eq!(to(&workload), main_of(size(200, Some(200)), size(100 * MIB, Some(100 * MIB))));
@@ -436,7 +436,7 @@ fn a_guaranteed_pod_moves_request_and_limit_and_a_burstable_one_does_not_become_
     assert_eq!(to(&workload), main_of(size(199, Some(200)), size(100 * MIB, Some(100 * MIB))));
     workload.limits = LimitsMode::Ratio;
     workload.targets =
-        BTreeMap::from([("main".to_owned(), [Some(Target { request: 150, limit: Some(300) }), None])]);
+        BTreeMap::from([("main".to_owned(), [Some(TargetRequest { request: 150, limit: Some(300) }), None])]);
     assert_eq!(to(&workload), main_of(size(150, Some(300)), size(100 * MIB, Some(100 * MIB))));
 }
 
@@ -457,7 +457,7 @@ fn the_first_replica_is_watched_and_the_rest_follows_or_it_goes_back() {
     workload.updates.canary_seconds = 600;
     // Less CPU.
     workload.targets =
-        BTreeMap::from([("main".to_owned(), [Some(Target { request: 50, limit: None }), None])]);
+        BTreeMap::from([("main".to_owned(), [Some(TargetRequest { request: 50, limit: None }), None])]);
     let first = planned(&workload, &now(), (true, true));
     assert_eq!(told(&first), (vec!["resize a".to_owned()], vec![Reason::CanaryWatched]));
     let note = first.actions[0].note.clone().unwrap();
@@ -487,13 +487,16 @@ fn the_first_replica_is_watched_and_the_rest_follows_or_it_goes_back() {
     let worse = with(Stage::Done, NOW - 60, well, health(60, 30));
     let plan = planned(&worse, &now(), (true, true));
     assert_eq!((told(&plan).0, plan.actions[0].reason), (vec!["resize a".to_owned()], Reason::CanaryWorse));
-    assert_eq!(plan.actions[0].deed, Deed::Resize { from: note.target.clone(), to: note.before.clone() });
+    assert_eq!(
+        plan.actions[0].deed,
+        PodAction::Resize { from: note.target.clone(), to: note.before.clone() }
+    );
     let mut remembered = with(Stage::Worse, NOW - 3600, well, well);
     remembered.pods[0].sizes = note.before.clone();
     assert_eq!(told(&planned(&remembered, &now(), (true, true))), (vec![], vec![Reason::CanaryWorse]));
     // Another size is another question.
     remembered.targets =
-        BTreeMap::from([("main".to_owned(), [Some(Target { request: 75, limit: None }), None])]);
+        BTreeMap::from([("main".to_owned(), [Some(TargetRequest { request: 75, limit: None }), None])]);
     assert_eq!(told(&planned(&remembered, &now(), (true, true))).0, ["resize a"]);
 }
 
@@ -509,7 +512,7 @@ fn the_panic_switch_freezes_and_gives_back_step_by_step() {
     assert_eq!(told(&frozen), (vec![], vec![Reason::Frozen]));
     let back = planned(&workload, &Now { panic: Panic::Revert, ..now() }, (true, true));
     assert_eq!(told(&back), (vec!["resize a".to_owned()], vec![Reason::Budget]));
-    let Deed::Resize { to, .. } = &back.actions[0].deed else { unreachable!() };
+    let PodAction::Resize { to, .. } = &back.actions[0].deed else { unreachable!() };
     assert_eq!(to, &main_of(size(100, None), size(100 * MIB, None)));
     // Windows, ages and tolerances are for what is recommended.
     workload.updates.windows = vec![UpdateWindow { days: [false; 7], from: 0, to: 1 }];
@@ -523,10 +526,10 @@ fn a_choice_that_would_be_another_one_is_told_from_the_same() {
     let mut workload = web();
     workload.updates.evict = Evict::Always;
     let plan = planned(&workload, &now(), (false, true));
-    let text = plan.case(&workload, &Rules::default(), &now()).text();
+    let text = plan.case(&workload, &UpdateRules::default(), &now()).text();
     let other = |from: &str, to: &str| {
         assert!(text.contains(from), "{text}");
-        let case = Case::read(&text.replacen(from, to, 1)).unwrap();
+        let case = ReplayCase::read(&text.replacen(from, to, 1)).unwrap();
         (case.again() == *case.outcome(), case.again().to_string())
     };
     assert!(other("seconds", "seconds").0);
@@ -539,16 +542,17 @@ fn a_choice_that_would_be_another_one_is_told_from_the_same() {
         let (is_same, now) = other(from, to);
         assert!(!is_same && now.contains(want), "{now}");
     }
-    let later = Case::read(&text.replacen(r#""version":1"#, r#""version":2"#, 1)).unwrap_err();
+    let later = ReplayCase::read(&text.replacen(r#""version":1"#, r#""version":2"#, 1)).unwrap_err();
     assert!(later.contains("version 2"), "{later}");
-    assert!(Case::read("{}").is_err());
+    assert!(ReplayCase::read("{}").is_err());
 }
 
 #[test]
 fn one_rate_holds_for_all() {
     let all: Vec<Workload> =
         (0..50).map(|at| Workload { name: format!("deployment/w{at}"), ..web() }).collect();
-    let (mut kept, rules) = (Kept::default(), Rules { per_minute: 7, ..Rules::default() });
+    let (mut kept, rules) =
+        (UpdaterMemory::default(), UpdateRules { per_minute: 7, ..UpdateRules::default() });
     let mut says = Says { in_place: true, anywhere: true };
     let mut at = |seconds| plan(&all, &mut kept, &rules, &Now { seconds, ..now() }, &mut says).actions.len();
     assert_eq!((at(NOW), at(NOW + 59), at(NOW + 60)), (7, 0, 7));
@@ -558,7 +562,7 @@ fn one_rate_holds_for_all() {
 fn an_eviction_that_changed_nothing_is_not_repeated_soon() {
     let mut workload = web();
     workload.updates.evict = Evict::Always;
-    let (mut kept, rules) = (Kept::default(), Rules::default());
+    let (mut kept, rules) = (UpdaterMemory::default(), UpdateRules::default());
     let mut says = Says { in_place: false, anywhere: true };
     let mut at = |workload: &Workload, seconds| {
         let plan =
@@ -567,7 +571,7 @@ fn an_eviction_that_changed_nothing_is_not_repeated_soon() {
     };
     assert_eq!(at(&workload, NOW), ["evict a"]);
     // It is made anew as it was.
-    workload.pods[0] = Pod { uid: "new".into(), created: NOW + 5, ..pod("e") };
+    workload.pods[0] = RunningPod { uid: "new".into(), created: NOW + 5, ..pod("e") };
     assert_eq!(at(&workload, NOW + 30), [""; 0]);
     assert_eq!(at(&workload, NOW + 600), [""; 0]);
     assert_eq!(at(&workload, NOW + 700), ["evict b"]);

@@ -8,16 +8,17 @@ use common::{MIB, NOW, Says, main_of, now, planned, size, told, web};
 use evenkeel_model::panic::Panic;
 use evenkeel_rightsizing::policy::update::{Evict, UpdateWindow};
 use evenkeel_updater::{
-    Case, Cause, Deed, Kept, Note, Now, Offer, Pod, Reason, Resizing, Rules, Stage, Target, Workload, plan,
+    EvictionOffer, Note, Now, OfferCause, PodAction, Reason, ReplayCase, Resizing, RunningPod, Stage,
+    TargetRequest, UpdateRules, UpdaterMemory, Workload, plan,
 };
 
-fn offer(cause: Cause, at: u64) -> Option<Offer> {
+fn offer(cause: OfferCause, at: u64) -> Option<EvictionOffer> {
     let why = "Container main: a Burstable container was OOM-killed after 3 of 3 restarts in 10m: its pod should go";
-    Some(Offer { id: "node-1/7/4711".to_owned(), cause, why: why.to_owned(), at })
+    Some(EvictionOffer { id: "node-1/7/4711".to_owned(), cause, why: why.to_owned(), at })
 }
 
 /// Four replicas that have what they should, one of which is offered.
-fn offered(cause: Cause) -> Workload {
+fn offered(cause: OfferCause) -> Workload {
     let mut workload = web();
     workload.targets.clear();
     workload.updates.evict_offers = Evict::Always;
@@ -26,11 +27,11 @@ fn offered(cause: Cause) -> Workload {
 }
 
 type Change = fn(&mut Workload);
-type Row<'a> = (&'a str, Cause, Change, (bool, bool), &'a [&'a str], &'a [Reason]);
+type Row<'a> = (&'a str, OfferCause, Change, (bool, bool), &'a [&'a str], &'a [Reason]);
 
 #[test]
 fn a_table_of_offers() {
-    use Cause::{OomKill, Pressure, Starvation};
+    use OfferCause::{OomKill, Pressure, Starvation};
     let table: &[Row<'_>] = &[
         ("after an OOM kill", OomKill, |_| {}, (true, true), &["evict b"], &[]),
         ("for want of memory", Pressure, |_| {}, (true, true), &["evict b"], &[]),
@@ -196,13 +197,13 @@ fn a_table_of_offers() {
             "{name}: {:#?}",
             plan.refusals
         );
-        let case = Case::read(&plan.case(&workload, &Rules::default(), &now()).text()).unwrap();
+        let case = ReplayCase::read(&plan.case(&workload, &UpdateRules::default(), &now()).text()).unwrap();
         assert_eq!(case.again(), plan.outcome(&workload), "{name}");
     }
 }
 
 fn more_memory(workload: &mut Workload) {
-    let target = [None, Some(Target { request: 200 * MIB, limit: None })];
+    let target = [None, Some(TargetRequest { request: 200 * MIB, limit: None })];
     workload.targets.insert("main".to_owned(), target);
 }
 
@@ -223,9 +224,12 @@ fn got_more_memory(workload: &mut Workload) {
 
 #[test]
 fn an_offer_says_why_in_the_kubelets_words_and_by_what_it_was_decided() {
-    let plan = planned(&offered(Cause::Pressure), &now(), (true, true));
+    let plan = planned(&offered(OfferCause::Pressure), &now(), (true, true));
     let action = &plan.actions[0];
-    assert_eq!((&action.deed, action.reason), (&Deed::Evict { to: Default::default() }, Reason::Offered));
+    assert_eq!(
+        (&action.deed, action.reason),
+        (&PodAction::Evict { to: Default::default() }, Reason::Offered)
+    );
     assert!(
         action.why.starts_with("The node was low on resource: memory. Container main: "),
         "{}",
@@ -238,25 +242,26 @@ fn an_offer_says_why_in_the_kubelets_words_and_by_what_it_was_decided() {
     }
     // The panic switch stops it, also where it gives back.
     for panic in [Panic::Freeze, Panic::Revert] {
-        let plan = planned(&offered(Cause::Pressure), &Now { panic, ..now() }, (true, true));
+        let plan = planned(&offered(OfferCause::Pressure), &Now { panic, ..now() }, (true, true));
         assert_eq!(plan.actions, [], "{panic:?}");
     }
 }
 
 #[test]
 fn what_is_made_in_the_place_of_an_evicted_pod_has_its_time() {
-    let mut workload = offered(Cause::OomKill);
-    let (mut kept, rules) = (Kept::default(), Rules::default());
+    let mut workload = offered(OfferCause::OomKill);
+    let (mut kept, rules) = (UpdaterMemory::default(), UpdateRules::default());
     let mut says = Says { in_place: true, anywhere: true };
     let mut at = |workload: &mut Workload, at: usize, seconds: u64| {
         workload.pods.iter_mut().for_each(|pod| pod.offer = None);
-        workload.pods[at].offer = offer(Cause::OomKill, seconds - 1);
+        workload.pods[at].offer = offer(OfferCause::OomKill, seconds - 1);
         let now = Now { seconds, ..now() };
         let plan = plan(std::slice::from_ref(workload), &mut kept, &rules, &now, &mut says);
         for action in &plan.actions {
             let pod = workload.pods.iter_mut().find(|pod| pod.uid == action.uid).unwrap();
             kept.took_offer("shop", "deployment/web", pod.created, seconds);
-            *pod = Pod { uid: format!("uid-{seconds}"), created: seconds + 2, ..common::pod(&pod.name) };
+            *pod =
+                RunningPod { uid: format!("uid-{seconds}"), created: seconds + 2, ..common::pod(&pod.name) };
         }
         told(&plan)
     };

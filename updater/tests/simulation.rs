@@ -10,8 +10,9 @@ use evenkeel_model::panic::Panic;
 use evenkeel_rightsizing::policy::LimitsMode;
 use evenkeel_rightsizing::policy::update::{Evict, MaxUnavailable, Updates};
 use evenkeel_updater::{
-    Action, Case, Cause, Container, Deed, Health, Kept, Note, Now, Offer, Pod, Reason, Resizing, Room, Rules,
-    Size, Sizes, Stage, Target, Two, Watched, Workload, class, plan,
+    EvictionOffer, Health, Note, Now, OfferCause, PlannedStep, PodAction, Reason, ReplayCase, Resizing, Room,
+    RunningContainer, RunningPod, Size, Sizes, Stage, TargetRequest, Two, UpdateRules, UpdaterMemory,
+    Watched, Workload, class, plan,
 };
 
 const CLUSTERS: u64 = 300;
@@ -59,7 +60,7 @@ enum Fate {
 
 #[derive(Debug, Clone)]
 struct Running {
-    pod: Pod,
+    pod: RunningPod,
     workload: usize,
     /// What the node gives.
     granted: Sizes,
@@ -172,7 +173,7 @@ impl World {
             let target = |base: u64, chance: &mut Chance| {
                 let request = base * (1 + chance.below(12)) / 2;
                 (!chance.one_in(6))
-                    .then_some(Target { request, limit: chance.one_in(2).then_some(request * 2) })
+                    .then_some(TargetRequest { request, limit: chance.one_in(2).then_some(request * 2) })
             };
             let two = [target(50, chance), target(64 * MIB, chance)];
             self.workloads[place].targets.insert(name, two);
@@ -209,9 +210,9 @@ impl World {
         let containers = sizes.keys().map(|name| {
             let restarts = [chance.one_in(6), chance.one_in(6)];
             let peak_memory = (!chance.one_in(6)).then(|| 32 * MIB * (1 + chance.below(6)));
-            (name.clone(), Container { is_sidecar: false, restarts, peak_memory })
+            (name.clone(), RunningContainer { is_sidecar: false, restarts, peak_memory })
         });
-        let pod = Pod {
+        let pod = RunningPod {
             name: format!("p{}", self.next),
             uid: format!("u{}", self.next),
             version: "1".to_owned(),
@@ -289,8 +290,10 @@ impl World {
             } else {
                 running.pod.was_oom_killed = true;
                 running.ready_at = self.now + 60;
-                let cause = self.chance.of(&[Cause::OomKill, Cause::Pressure, Cause::Starvation]);
-                let offer = Offer { id: "n/1/7".to_owned(), cause, why: "again".to_owned(), at: self.now };
+                let cause =
+                    self.chance.of(&[OfferCause::OomKill, OfferCause::Pressure, OfferCause::Starvation]);
+                let offer =
+                    EvictionOffer { id: "n/1/7".to_owned(), cause, why: "again".to_owned(), at: self.now };
                 running.pod.offer = Some(offer).filter(|_| self.chance.one_in(2));
             }
         }
@@ -328,7 +331,7 @@ impl World {
     }
 
     /// Carries out what is planned, as far as faults let it; whether the leader lives.
-    fn carry_out(&mut self, actions: Vec<Action>, kept: &mut Kept) -> bool {
+    fn carry_out(&mut self, actions: Vec<PlannedStep>, kept: &mut UpdaterMemory) -> bool {
         for action in actions {
             if !self.is_calm && self.chance.one_in(30) {
                 return false;
@@ -336,7 +339,7 @@ impl World {
             let fault = if self.is_calm { 9 } else { self.chance.below(12) };
             if fault == 0 {
                 // A conflict, or no answer: nothing came of it.
-                if matches!(action.deed, Deed::Evict { .. }) && action.reason != Reason::Offered {
+                if matches!(action.deed, PodAction::Evict { .. }) && action.reason != Reason::Offered {
                     kept.evicts_not(&action.namespace, &action.workload);
                 }
                 continue;
@@ -351,8 +354,8 @@ impl World {
                 return false;
             }
             match action.deed {
-                Deed::Note => {}
-                Deed::Resize { to, .. } => {
+                PodAction::Note => {}
+                PodAction::Resize { to, .. } => {
                     let after = with(&running.pod.sizes, &to);
                     assert_eq!(
                         class(&after),
@@ -365,7 +368,7 @@ impl World {
                     running.asked_at = now;
                     node(running, now);
                 }
-                Deed::Evict { .. } => {
+                PodAction::Evict { .. } => {
                     running.pod.is_ending = true;
                     running.pod.is_ready = false;
                     running.ends_at = Some(now + 40);
@@ -417,7 +420,7 @@ struct Free {
 }
 
 impl Room for Free {
-    fn in_place(&mut self, _: &Workload, pod: &Pod, sizes: &Sizes) -> Result<(), String> {
+    fn in_place(&mut self, _: &Workload, pod: &RunningPod, sizes: &Sizes) -> Result<(), String> {
         let (old, new) = (sum(&pod.sizes), sum(&with(&pod.sizes, sizes)));
         let free = self.nodes.get_mut(&pod.node).ok_or("no such node")?;
         for at in 0..2 {
@@ -431,7 +434,7 @@ impl Room for Free {
         Ok(())
     }
 
-    fn anywhere(&mut self, _: &Workload, pod: &Pod, sizes: &Sizes) -> Result<(), String> {
+    fn anywhere(&mut self, _: &Workload, pod: &RunningPod, sizes: &Sizes) -> Result<(), String> {
         let new = sum(&with(&pod.sizes, sizes));
         let fits = self.nodes.values().any(|free| (0..2).all(|at| new[at] <= free[at]));
         fits.then_some(()).ok_or_else(|| "no node has room".to_owned())
@@ -439,19 +442,19 @@ impl Room for Free {
 }
 
 /// What must hold of each plan, whatever happened before.
-fn check(seed: u64, world: &World, all: &[Workload], actions: &[Action]) {
+fn check(seed: u64, world: &World, all: &[Workload], actions: &[PlannedStep]) {
     let uids: BTreeSet<&str> = actions.iter().map(|action| action.uid.as_str()).collect();
     assert_eq!(uids.len(), actions.len(), "{seed}: two steps of one pod at once");
     assert!(world.panic != Panic::Freeze || actions.is_empty(), "{seed}: acted while frozen");
     for workload in all {
-        let own: Vec<&Action> =
-            actions.iter().filter(|a| a.workload == workload.name && a.deed != Deed::Note).collect();
-        let pod_of = |action: &Action| workload.pods.iter().find(|pod| pod.uid == action.uid).unwrap();
-        let under_way = |pod: &Pod| pod.resizing != Resizing::Settled || pod.is_ending;
+        let own: Vec<&PlannedStep> =
+            actions.iter().filter(|a| a.workload == workload.name && a.deed != PodAction::Note).collect();
+        let pod_of = |action: &PlannedStep| workload.pods.iter().find(|pod| pod.uid == action.uid).unwrap();
+        let under_way = |pod: &RunningPod| pod.resizing != Resizing::Settled || pod.is_ending;
         let ready = workload.pods.iter().filter(|pod| pod.is_ready && !under_way(pod)).count();
         let most = workload.updates.max_unavailable.of(workload.replicas);
         // What goes back, or gives up, was under way before.
-        let is_new = |action: &&&Action| !matches!(action.reason, Reason::GaveUp | Reason::CanaryWorse);
+        let is_new = |action: &&&PlannedStep| !matches!(action.reason, Reason::GaveUp | Reason::CanaryWorse);
         let new = own.iter().filter(is_new).filter(|action| pod_of(action).is_ready).count();
         let away = u64::from(workload.replicas).saturating_sub(ready as u64 - new.min(ready) as u64);
         assert!(
@@ -463,14 +466,15 @@ fn check(seed: u64, world: &World, all: &[Workload], actions: &[Action]) {
         for action in own {
             let pod = pod_of(action);
             assert!(!pod.is_ending, "{seed}: an ending pod: {action:?}");
-            let is_evicted = matches!(action.deed, Deed::Evict { .. });
+            let is_evicted = matches!(action.deed, PodAction::Evict { .. });
             let goes_on = matches!(action.reason, Reason::GaveUp | Reason::CanaryWorse);
             assert!(!under_way(pod) || goes_on, "{seed}: a step of it was under way: {action:?}");
             if action.reason == Reason::Offered {
                 let (lets, offer) = (workload.updates.evict_offers, pod.offer.as_ref().unwrap());
                 assert!(world.panic == Panic::Off && pod.is_remade, "{seed}: {action:?}");
                 assert!(workload.replicas >= workload.updates.min_replicas, "{seed}: {action:?}");
-                let is_let = lets == Evict::Always || lets == Evict::Oom && offer.cause == Cause::OomKill;
+                let is_let =
+                    lets == Evict::Always || lets == Evict::Oom && offer.cause == OfferCause::OomKill;
                 assert!(is_let && world.now < offer.at + 600, "{seed}: {action:?}");
             } else if is_evicted {
                 assert!(workload.replicas >= workload.updates.min_replicas, "{seed}: {action:?}");
@@ -489,7 +493,7 @@ fn check(seed: u64, world: &World, all: &[Workload], actions: &[Action]) {
 
 fn run(seed: u64) -> (usize, usize) {
     let mut world = World::new(seed);
-    let (mut kept, rules) = (Kept::default(), Rules::default());
+    let (mut kept, rules) = (UpdaterMemory::default(), UpdateRules::default());
     let (mut taken, mut late) = (0, 0);
     let began = world.now;
     // Of the calm days the last one counts.
@@ -516,7 +520,7 @@ fn run(seed: u64) -> (usize, usize) {
             assert_eq!(case.again(), *case.outcome(), "{seed}: another choice of the same facts");
             // Text costs more than the choice.
             if passed.is_multiple_of(7_200) {
-                assert_eq!(Case::read(&case.text()).as_ref(), Ok(&case), "{seed}");
+                assert_eq!(ReplayCase::read(&case.text()).as_ref(), Ok(&case), "{seed}");
             }
         }
         taken += planned.actions.len();
@@ -524,7 +528,7 @@ fn run(seed: u64) -> (usize, usize) {
             late += planned.actions.len();
         }
         if !world.carry_out(planned.actions, &mut kept) {
-            kept = Kept::default();
+            kept = UpdaterMemory::default();
         }
     }
     for running in &world.pods {
@@ -567,14 +571,20 @@ fn the_same_facts_give_the_same_plan() {
         let now = Now { seconds: world.now, panic: Panic::Off, admission: Ok(()) };
         let once = || {
             let nodes = world.nodes.keys().map(|node| (node.clone(), [4_000, 4_096 * MIB])).collect();
-            plan(&all, &mut Kept::default(), &Rules::default(), &now, &mut Free { nodes })
+            plan(&all, &mut UpdaterMemory::default(), &UpdateRules::default(), &now, &mut Free { nodes })
         };
         assert_eq!(once(), once());
         let mut backwards = all.clone();
         backwards.reverse();
         let nodes = world.nodes.keys().map(|node| (node.clone(), [4_000, 4_096 * MIB])).collect();
-        let other = plan(&backwards, &mut Kept::default(), &Rules::default(), &now, &mut Free { nodes });
-        let steps = |actions: &[Action]| -> BTreeMap<String, Option<Note>> {
+        let other = plan(
+            &backwards,
+            &mut UpdaterMemory::default(),
+            &UpdateRules::default(),
+            &now,
+            &mut Free { nodes },
+        );
+        let steps = |actions: &[PlannedStep]| -> BTreeMap<String, Option<Note>> {
             actions.iter().map(|action| (action.uid.clone(), action.note.clone())).collect()
         };
         assert_eq!(steps(&once().actions), steps(&other.actions), "the order of workloads is no input");

@@ -21,7 +21,9 @@ use axum::routing::get;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use evenkeel_border::ask::Filter;
-use evenkeel_dashboard::facts::{Container, Decision, Extent, Knob, Node, Share, Sums, Switch, Viewer};
+use evenkeel_dashboard::facts::{
+    Decision, Extent, Knob, Node, NodeContainer, ResourceTotals, Share, Switch, Viewer,
+};
 use evenkeel_dashboard::frame::{self, Frame, Tab};
 use evenkeel_dashboard::page::{self, decisions::PRESSURE};
 use evenkeel_dashboard::{HEADERS, Markup, assets, url};
@@ -198,7 +200,7 @@ async fn decisions(State(served): State<Served>, Query(asked): Query<Asked>) -> 
 
 /// The text of the page of decisions.
 pub(super) fn decisions_text(agent: &Agent, Filter { kind, text, page }: Filter) -> String {
-    let filter = page::decisions::Filter {
+    let filter = page::decisions::DecisionFilter {
         extent: Extent::Node,
         kind,
         node: String::new(),
@@ -286,11 +288,11 @@ fn shown(agent: &Agent, d: v1::Decision) -> Decision {
 }
 
 /// What the page of the node is made of.
-fn of_node(agent: &Agent, number: usize, now_ms: u64) -> page::nodes::One {
+fn of_node(agent: &Agent, number: usize, now_ms: u64) -> page::nodes::NodePage {
     let (context, views) = (&agent.context, agent.board.containers());
     let tick = lock(&agent.usage).now(context.config.sample.interval + LATE);
     let lives = tick.as_ref().map_or(&[][..], |tick| &tick.containers);
-    let mut containers: Vec<Container> = lives.iter().map(container).collect();
+    let mut containers: Vec<NodeContainer> = lives.iter().map(container).collect();
     containers
         .sort_by(|a, b| (&a.namespace, &a.pod, &a.container).cmp(&(&b.namespace, &b.pod, &b.container)));
     let decisions = newest(agent);
@@ -317,20 +319,20 @@ fn of_node(agent: &Agent, number: usize, now_ms: u64) -> page::nodes::One {
     };
     let knobs = views.iter().flat_map(|view| knobs(view, now_ms)).collect();
     let mode = context.config.enforce.mode.as_str();
-    page::nodes::One { extent: Extent::Node, node, containers, decisions, knobs, mode, page: number }
+    page::nodes::NodePage { extent: Extent::Node, node, containers, decisions, knobs, mode, page: number }
 }
 
 /// CPU, then memory: what may be requested of the node, and what its containers have.
-fn sums(agent: &Agent, containers: &[Container]) -> [Sums; 2] {
+fn sums(agent: &Agent, containers: &[NodeContainer]) -> [ResourceTotals; 2] {
     let may = allocatable::of_node(&agent.context.enforce);
     let allocatable = [
         may.get(&ResourceName::CPU).and_then(|cpu| cpu.milli_u64()),
         may.get(&ResourceName::MEMORY).and_then(|memory| memory.milli_u64()).map(|milli| milli / 1000),
     ];
-    let sum = |of: fn(&Container) -> [Option<u64>; 2], at: usize| {
+    let sum = |of: fn(&NodeContainer) -> [Option<u64>; 2], at: usize| {
         containers.iter().filter_map(|c| of(c)[at]).fold(0, u64::saturating_add)
     };
-    [0, 1].map(|at| Sums {
+    [0, 1].map(|at| ResourceTotals {
         allocatable: allocatable[at],
         requested: sum(|c| c.requests, at),
         used: sum(|c| c.used, at),
@@ -340,7 +342,7 @@ fn sums(agent: &Agent, containers: &[Container]) -> [Sums; 2] {
     })
 }
 
-fn container(live: &LiveContainer) -> Container {
+fn container(live: &LiveContainer) -> NodeContainer {
     let (workload, sample) = (&live.tracked.workload, &live.sample);
     let asked = match workload.requested {
         Requested::Stated(resources) => resources,
@@ -350,7 +352,7 @@ fn container(live: &LiveContainer) -> Container {
     let periods = sample.get(Field::CpuPeriods).filter(|all| *all > 0);
     let throttled = sample.get(Field::CpuThrottledPeriods).zip(periods);
     let classes = live.tracked.classes;
-    Container {
+    NodeContainer {
         namespace: workload.pod.namespace.clone(),
         pod: workload.pod.name.clone(),
         container: workload.container.clone(),

@@ -9,7 +9,7 @@ const SHOWN: usize = 60;
 
 /// What is asked.
 #[derive(Debug, Clone, Default)]
-pub struct Question {
+pub struct CapacityForm {
     /// A pod in YAML or JSON.
     pub pod: String,
     /// Cluster; empty where there is one.
@@ -26,7 +26,7 @@ pub struct Question {
     pub lose: bool,
 }
 
-impl Question {
+impl CapacityForm {
     /// The what-if switches as options of the API's question; empty where none is set.
     #[must_use]
     pub fn options(&self) -> Vec<(&'static str, Vec<String>)> {
@@ -40,7 +40,7 @@ impl Question {
 
 /// Why one node takes no further pod.
 #[derive(Debug, Clone, Default)]
-pub struct Node {
+pub struct NodeReasons {
     /// Node.
     pub name: String,
     /// Pods that fit on it.
@@ -53,7 +53,7 @@ pub struct Node {
 
 /// The answer.
 #[derive(Debug, Clone, Default)]
-pub struct Answer {
+pub struct CapacityResult {
     /// How many fit.
     pub count: u64,
     /// Why it ends.
@@ -65,7 +65,7 @@ pub struct Answer {
     /// The bound that holds.
     pub binding: String,
     /// Nodes, those that take most first.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<NodeReasons>,
     /// The smallest changes that admit one more.
     pub help: Vec<String>,
     /// What the count does not show.
@@ -95,7 +95,11 @@ spec:
 
 /// The page.
 #[must_use]
-pub fn body(question: &Question, answer: Option<&Result<Answer, [String; 2]>>, csrf: &str) -> Markup {
+pub fn body(
+    question: &CapacityForm,
+    answer: Option<&Result<CapacityResult, [String; 2]>>,
+    csrf: &str,
+) -> Markup {
     html! {
         h1 { "Capacity" }
         p.summary { "How many more of a pod the cluster takes, by the rules of the default scheduler. Nothing is placed." }
@@ -125,7 +129,7 @@ pub fn body(question: &Question, answer: Option<&Result<Answer, [String; 2]>>, c
     }
 }
 
-fn answered(answer: &Answer) -> Markup {
+fn answered(answer: &CapacityResult) -> Markup {
     html! {
         section.card #answer tabindex="-1" {
             h2 { "The answer" }
@@ -145,7 +149,7 @@ fn answered(answer: &Answer) -> Markup {
     }
 }
 
-fn bounds(answer: &Answer) -> Markup {
+fn bounds(answer: &CapacityResult) -> Markup {
     html! {
         @if !answer.bounds.is_empty() {
             table.bounds {
@@ -161,7 +165,7 @@ fn bounds(answer: &Answer) -> Markup {
     }
 }
 
-fn nodes(answer: &Answer) -> Markup {
+fn nodes(answer: &CapacityResult) -> Markup {
     let most = answer.nodes.iter().map(|node| node.count).max().unwrap_or(0).max(1);
     html! {
         section.card {
@@ -193,12 +197,16 @@ mod tests {
 
     #[test]
     fn switches_become_options_and_are_there_again() {
-        let question =
-            Question { without: " n1, n2\n".into(), lose: true, preempt: true, ..Question::default() };
+        let question = CapacityForm {
+            without: " n1, n2\n".into(),
+            lose: true,
+            preempt: true,
+            ..CapacityForm::default()
+        };
         let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         assert_eq!(question.options(), [("excludeNodes", names(&["n1", "n2"])), ("lose", names(&["any"]))]);
-        assert!(Question::default().options().is_empty());
-        let answer = Answer { what_if: vec!["2 of 3 nodes <b>".into()], ..Answer::default() };
+        assert!(CapacityForm::default().options().is_empty());
+        let answer = CapacityResult { what_if: vec!["2 of 3 nodes <b>".into()], ..CapacityResult::default() };
         let text = body(&question, Some(&Ok(answer)), "w").into_string();
         assert!(
             text.contains("2 of 3 nodes &lt;b&gt;")
@@ -210,13 +218,13 @@ mod tests {
     #[test]
     fn the_binding_bound_is_marked_and_texts_of_others_stay_text() {
         let hostile = "</textarea><script>alert(1)</script>";
-        let node = Node {
+        let node = NodeReasons {
             name: hostile.into(),
             count: 3,
             reasons: vec![hostile.into()],
             short: vec![(hostile.into(), hostile.into())],
         };
-        let answer = Answer {
+        let answer = CapacityResult {
             count: 3,
             bounds: vec![("cpu".into(), 3), ("memory".into(), 9)],
             binding: "cpu".into(),
@@ -226,9 +234,10 @@ mod tests {
             notes: vec![hostile.into()],
             lost: Some((2, hostile.into())),
             recommended: Some(8),
-            ..Answer::default()
+            ..CapacityResult::default()
         };
-        let question = Question { pod: hostile.into(), cluster: hostile.into(), ..Question::default() };
+        let question =
+            CapacityForm { pod: hostile.into(), cluster: hostile.into(), ..CapacityForm::default() };
         let text = body(&question, Some(&Ok(answer)), "c").into_string();
         assert!(!text.contains("<script"), "{text}");
         assert!(

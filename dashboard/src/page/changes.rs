@@ -2,12 +2,12 @@
 
 use maud::{Markup, html};
 
-use crate::facts::Change;
+use crate::facts::AuditChange;
 use crate::url;
 
 /// What is looked for.
 #[derive(Debug, Clone, Default)]
-pub struct Filter {
+pub struct ChangeFilter {
     /// Namespace; empty for all.
     pub namespace: String,
     /// Who made it.
@@ -18,7 +18,7 @@ pub struct Filter {
 
 /// The page; `next` is the token of the page behind, where there is one.
 #[must_use]
-pub fn body(all: &[Change], filter: &Filter, next: &str) -> Markup {
+pub fn body(all: &[AuditChange], filter: &ChangeFilter, next: &str) -> Markup {
     html! {
         h1 { "Changes" }
         form.filters method="get" action=(url::to("changes", &[])) role="search" {
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn hostile_names_stay_text() {
         let hostile = "</td><script>alert(1)</script>";
-        let c = Change {
+        let c = AuditChange {
             time: hostile.into(),
             who: hostile.into(),
             from: hostile.into(),
@@ -77,7 +77,7 @@ mod tests {
             outcome: hostile.into(),
             why: hostile.into(),
         };
-        let filter = Filter { namespace: hostile.into(), who: hostile.into(), outcome: hostile.into() };
+        let filter = ChangeFilter { namespace: hostile.into(), who: hostile.into(), outcome: hostile.into() };
         let text = body(&[c], &filter, hostile).into_string();
         assert!(!text.contains("<script") && text.contains("Older"), "{text}");
     }

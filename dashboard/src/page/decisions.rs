@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use crate::amount;
 use crate::facts::{Decision, Extent};
-use crate::parts::{self, Window};
+use crate::parts::{self, PageRange};
 use crate::url;
 
 /// Kinds that are steps against pressure.
@@ -34,7 +34,7 @@ const KINDS: [&str; 20] = [
 
 /// What is looked for.
 #[derive(Debug, Clone, Default)]
-pub struct Filter {
+pub struct DecisionFilter {
     /// Whose page it is.
     pub extent: Extent,
     /// Kind; `pressure` for all of [`PRESSURE`], empty for every one.
@@ -47,7 +47,7 @@ pub struct Filter {
     pub page: usize,
 }
 
-impl Filter {
+impl DecisionFilter {
     /// Whether a decision is looked for.
     #[must_use]
     pub fn takes(&self, d: &Decision) -> bool {
@@ -66,9 +66,9 @@ impl Filter {
 
 /// The page: `kept` decisions, newest first, of which the filter takes some.
 #[must_use]
-pub fn body(kept: &[Decision], filter: &Filter, now_ms: u64) -> Markup {
+pub fn body(kept: &[Decision], filter: &DecisionFilter, now_ms: u64) -> Markup {
     let found: Vec<&Decision> = kept.iter().filter(|d| filter.takes(d)).collect();
-    let window = Window::of(filter.page, found.len());
+    let window = PageRange::of(filter.page, found.len());
     let shown: Vec<Decision> = found[window.range()].iter().map(|d| (*d).clone()).collect();
     let parameters = [("kind", filter.kind.as_str()), ("node", &filter.node), ("q", &filter.text)];
     html! {
@@ -109,12 +109,12 @@ mod tests {
             pod: "shop/Web".into(),
             ..Decision::default()
         };
-        let of = |kind: &str, node: &str, text: &str| Filter {
+        let of = |kind: &str, node: &str, text: &str| DecisionFilter {
             kind: kind.into(),
             node: node.into(),
             text: text.into(),
             page: 1,
-            ..Filter::default()
+            ..DecisionFilter::default()
         };
         for (filter, want) in [
             (of("", "", ""), true),
@@ -139,7 +139,7 @@ mod tests {
             inputs: vec![(hostile.clone(), hostile)],
             ..Decision::default()
         };
-        let text = body(&vec![one; 10_000], &Filter::default(), 0).into_string();
+        let text = body(&vec![one; 10_000], &DecisionFilter::default(), 0).into_string();
         assert!(
             !text.contains("<img src=x") && text.contains("1–50 of 10\u{202f}000 decisions"),
             "{}",

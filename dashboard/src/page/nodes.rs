@@ -4,13 +4,13 @@ use maud::{Markup, html};
 
 use crate::amount::{self, Resource};
 use crate::chart::Bar;
-use crate::facts::{Container, Decision, Extent, Knob, Node};
-use crate::parts::{self, Window, sortable};
+use crate::facts::{Decision, Extent, Knob, Node, NodeContainer};
+use crate::parts::{self, PageRange, sortable};
 use crate::url;
 
 /// What is looked for.
 #[derive(Debug, Clone, Default)]
-pub struct Filter {
+pub struct NodeFilter {
     /// In names.
     pub text: String,
     /// `name`, `cpu`, `memory`, `containers`, `seen` or `trouble`.
@@ -38,11 +38,11 @@ fn order(found: &mut [&Node], sort: &str) {
 
 /// The page of all nodes.
 #[must_use]
-pub fn body(all: &[Node], filter: &Filter, now_ms: u64) -> Markup {
+pub fn body(all: &[Node], filter: &NodeFilter, now_ms: u64) -> Markup {
     let text = filter.text.to_lowercase();
     let mut found: Vec<&Node> = all.iter().filter(|n| n.share.name.to_lowercase().contains(&text)).collect();
     order(&mut found, &filter.sort);
-    let window = Window::of(filter.page, found.len());
+    let window = PageRange::of(filter.page, found.len());
     let parameters = [("q", filter.text.as_str()), ("sort", &filter.sort)];
     let head = |title, key| sortable(title, key, &filter.sort, "nodes", &parameters);
     html! {
@@ -104,13 +104,13 @@ fn row(node: &Node, now_ms: u64) -> Markup {
 
 /// What the page of one node is made of.
 #[derive(Debug, Clone, Default)]
-pub struct One {
+pub struct NodePage {
     /// Whose page it is: the recommender's, or the node's own.
     pub extent: Extent,
     /// The node.
     pub node: Node,
     /// Its containers.
-    pub containers: Vec<Container>,
+    pub containers: Vec<NodeContainer>,
     /// Decisions about it, newest first.
     pub decisions: Vec<Decision>,
     /// Its knobs as they are this second, where that is known: the newest decision about each tells of them elsewhere.
@@ -123,7 +123,7 @@ pub struct One {
 
 /// The page of one node.
 #[must_use]
-pub fn one(facts: &One, now_ms: u64) -> Markup {
+pub fn one(facts: &NodePage, now_ms: u64) -> Markup {
     let node = &facts.node;
     html! {
         p.crumbs {
@@ -176,8 +176,8 @@ fn sums(node: &Node, r: Resource, extent: Extent) -> Markup {
     }
 }
 
-fn containers(facts: &One) -> Markup {
-    let window = Window::of(facts.page, facts.containers.len());
+fn containers(facts: &NodePage) -> Markup {
+    let window = PageRange::of(facts.page, facts.containers.len());
     let node = &facts.node.share;
     html! {
         section.card data-part="containers" #containers {
@@ -204,7 +204,7 @@ fn containers(facts: &One) -> Markup {
 }
 
 /// Where more is told of a container: history of its workload, or, where there is none, decisions about its pod.
-fn more_of(facts: &One, c: &Container) -> String {
+fn more_of(facts: &NodePage, c: &NodeContainer) -> String {
     match facts.extent {
         Extent::Cluster => url::to(
             "workload",
@@ -219,7 +219,7 @@ fn more_of(facts: &One, c: &Container) -> String {
     }
 }
 
-fn container(facts: &One, c: &Container) -> Markup {
+fn container(facts: &NodePage, c: &NodeContainer) -> Markup {
     html! {
         tr {
             th.name scope="row" { a href=(more_of(facts, c)) { span.faint { (c.namespace) "/" } (c.pod) span.faint { " / " (c.container) } } }
@@ -287,7 +287,7 @@ fn of_decisions(decisions: &[Decision]) -> Vec<Knob> {
 const KNOBS: usize = 40;
 
 /// Knobs as they are, those with trouble first; else by the newest decision about each.
-fn knobs(facts: &One, now_ms: u64) -> Markup {
+fn knobs(facts: &NodePage, now_ms: u64) -> Markup {
     let is_now = facts.extent == Extent::Node;
     let (shown, all) = if is_now {
         let mut now: Vec<&Knob> = facts.knobs.iter().collect();
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn a_thousand_nodes_are_paged_and_small() {
         let all: Vec<Node> = (0..1000).map(|n| node(&format!("node-{n:04}"))).collect();
-        let text = body(&all, &Filter { page: 20, ..Filter::default() }, 0).into_string();
+        let text = body(&all, &NodeFilter { page: 20, ..NodeFilter::default() }, 0).into_string();
         assert!(
             text.contains("951–1\u{202f}000 of 1\u{202f}000 nodes") && text.contains("node-0999"),
             "{text}"
@@ -362,7 +362,7 @@ mod tests {
             ..Decision::default()
         };
         let shown = |decisions: &[Decision]| {
-            knobs(&One { decisions: decisions.to_vec(), ..One::default() }, 0).into_string()
+            knobs(&NodePage { decisions: decisions.to_vec(), ..NodePage::default() }, 0).into_string()
         };
         let text = shown(&[of("cpu.weight", "20"), of("cpu.weight", "10"), of("", "99")]);
         assert!(text.contains("20") && !text.contains(">10<") && !text.contains("99"), "{text}");
@@ -382,7 +382,7 @@ mod tests {
     /// The page of an agent is about its node alone: no link leads to what only a recommender has.
     #[test]
     fn the_page_of_a_node_by_itself_leads_to_what_is_there() {
-        let c = Container { namespace: "shop".into(), pod: "web".into(), ..Container::default() };
+        let c = NodeContainer { namespace: "shop".into(), pod: "web".into(), ..NodeContainer::default() };
         let knob = |name: &str, trouble: &str| Knob {
             name: name.into(),
             trouble: trouble.into(),
@@ -390,12 +390,12 @@ mod tests {
         };
         let knobs: Vec<Knob> =
             (0..100).map(|_| knob("cpu.weight", "")).chain([knob("memory.min", "somebody")]).collect();
-        let facts = One {
+        let facts = NodePage {
             extent: Extent::Node,
             node: node("n"),
             containers: vec![c; 1_000],
             knobs,
-            ..One::default()
+            ..NodePage::default()
         };
         let text = one(&facts, 0).into_string();
         assert!(
@@ -415,12 +415,12 @@ mod tests {
         let mut n = node(hostile);
         n.version = hostile.into();
         n.dropped = vec![(hostile.into(), 1, hostile.into())];
-        let c = Container {
+        let c = NodeContainer {
             namespace: hostile.into(),
             pod: hostile.into(),
             container: hostile.into(),
             workload: hostile.into(),
-            ..Container::default()
+            ..NodeContainer::default()
         };
         let d = Decision {
             knob: hostile.into(),
@@ -430,13 +430,22 @@ mod tests {
             new: hostile.into(),
             ..Decision::default()
         };
-        let all = body(&[n.clone()], &Filter { text: "script".into(), ..Filter::default() }, 0).into_string();
+        let all = body(&[n.clone()], &NodeFilter { text: "script".into(), ..NodeFilter::default() }, 0)
+            .into_string();
         let k = Knob { pod: hostile.into(), name: hostile.into(), why: hostile.into(), ..Knob::default() };
         let one = [Extent::Cluster, Extent::Node]
             .map(|extent| {
                 let (node, containers, decisions) = (n.clone(), vec![c.clone()], vec![d.clone()]);
                 one(
-                    &One { extent, node, containers, decisions, knobs: vec![k.clone()], mode: "", page: 1 },
+                    &NodePage {
+                        extent,
+                        node,
+                        containers,
+                        decisions,
+                        knobs: vec![k.clone()],
+                        mode: "",
+                        page: 1,
+                    },
                     0,
                 )
                 .into_string()

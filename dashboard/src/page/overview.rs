@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use crate::amount::{self, Resource};
 use crate::chart::Bar;
-use crate::facts::{Decision, Prices, Share, Sums, Workload};
+use crate::facts::{Decision, Prices, ResourceTotals, Share, Workload};
 use crate::{parts, url};
 
 /// Rows of each list on this page.
@@ -45,9 +45,9 @@ pub struct Overview {
 
 impl Overview {
     /// All clusters together.
-    fn total(&self, resource: Resource) -> Sums {
+    fn total(&self, resource: Resource) -> ResourceTotals {
         let sums = self.clusters.iter().map(|cluster| cluster.sums[resource as usize]);
-        sums.fold(Sums::default(), |total, sums| Sums {
+        sums.fold(ResourceTotals::default(), |total, sums| ResourceTotals {
             allocatable: match (total.allocatable, sums.allocatable) {
                 (None, None) => None,
                 (a, b) => Some(a.unwrap_or(0).saturating_add(b.unwrap_or(0))),
@@ -316,12 +316,12 @@ mod tests {
     #[test]
     fn clusters_add_up_and_names_of_others_stay_text() {
         let hostile = "<script>alert(1)</script>\"'&";
-        let sums = [Sums {
+        let sums = [ResourceTotals {
             allocatable: Some(4000),
             requested: 3000,
             used: 500,
             recommended: 1000,
-            ..Sums::default()
+            ..ResourceTotals::default()
         }; 2];
         let share =
             |name: &str| Share { cluster: hostile.into(), name: name.into(), pods: 2, containers: 3, sums };

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::amount::{self, Resource};
-use crate::facts::{Policy, Switch, Viewer, Workload};
+use crate::facts::{PolicyFacts, Switch, Viewer, Workload};
 use crate::{parts, time, url};
 
 /// Rows of a preview.
@@ -23,7 +23,7 @@ spec:
 
 /// The page of all of them.
 #[must_use]
-pub fn body(all: &[Policy], namespace: &str, viewer: &Viewer, switch: &Switch, now_ms: u64) -> Markup {
+pub fn body(all: &[PolicyFacts], namespace: &str, viewer: &Viewer, switch: &Switch, now_ms: u64) -> Markup {
     html! {
         h1 { "Policies" }
         form.filters method="get" action=(url::to("policies", &[])) role="search" {
@@ -46,7 +46,7 @@ pub fn body(all: &[Policy], namespace: &str, viewer: &Viewer, switch: &Switch, n
     }
 }
 
-fn row(p: &Policy) -> Markup {
+fn row(p: &PolicyFacts) -> Markup {
     html! {
         tr {
             th.name scope="row" { a href=(url::to("policies/edit", &[("namespace", &p.namespace), ("name", &p.name), ("kind", &p.kind)])) { span.faint { (p.namespace) "/" } (p.name) } @if p.kind != "Policy" { " " span.tag { (p.kind) } } }
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn forms_are_for_those_who_may_and_texts_stay_text() {
         let hostile = "</textarea><script>alert(1)</script>";
-        let policy = Policy {
+        let policy = PolicyFacts {
             kind: hostile.into(),
             namespace: hostile.into(),
             name: hostile.into(),

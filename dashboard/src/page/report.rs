@@ -19,7 +19,7 @@ const STYLE_HASH: &str = "sha256-Q0JUmPeKl4E/qgwySuGJAl7/E7oSNxrTHBO9rvXXw3Q=";
 
 /// What the report is made of.
 #[derive(Debug, Clone, Default)]
-pub struct Report {
+pub struct ReportPage {
     /// The cluster at a glance.
     pub overview: Overview,
     /// All nodes.
@@ -34,7 +34,7 @@ pub struct Report {
 
 /// The whole file.
 #[must_use]
-pub fn document(report: &Report, now_ms: u64) -> String {
+pub fn document(report: &ReportPage, now_ms: u64) -> String {
     let o = &report.overview;
     let policy = format!("default-src 'none'; style-src '{STYLE_HASH}'; base-uri 'none'; form-action 'none'");
     let markup = html! {
@@ -222,7 +222,7 @@ mod tests {
         let workload =
             Workload { workload: hostile.into(), namespace: hostile.into(), ..Workload::default() };
         let node = Node { share: Share { name: hostile.into(), ..Share::default() }, ..Node::default() };
-        let report = Report {
+        let report = ReportPage {
             overview: Overview {
                 clusters: vec![Share { cluster: "c".into(), ..Share::default() }],
                 namespaces: vec![Share { name: hostile.into(), ..Share::default() }; 500],

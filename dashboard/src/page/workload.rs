@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use crate::amount::{self, Resource};
 use crate::chart::{Chart, Level, Marks};
-use crate::facts::{Advice, Decision, Replica, Rival, Series, Spread, Workload};
+use crate::facts::{Decision, Replica, ResourceAdvice, Rival, Spread, UsageSeries, Workload};
 use crate::{parts, url};
 
 /// The lengths of time that can be shown: name, title, seconds, seconds from one value to the next.
@@ -21,7 +21,7 @@ const SHOWN: usize = 20;
 
 /// What the page is made of.
 #[derive(Debug, Clone, Default)]
-pub struct Facts {
+pub struct WorkloadPage {
     /// The workload.
     pub workload: Workload,
     /// Name of the range that is shown.
@@ -29,7 +29,7 @@ pub struct Facts {
     /// From when to when, milliseconds since 1970.
     pub times: (u64, u64),
     /// CPU, then memory.
-    pub series: [Series; 2],
+    pub series: [UsageSeries; 2],
     /// The distributions of what is kept.
     pub spread: [Spread; 2],
     /// Other rules' answers.
@@ -49,7 +49,7 @@ pub struct Facts {
 
 /// The page.
 #[must_use]
-pub fn body(facts: &Facts, now_ms: u64) -> Markup {
+pub fn body(facts: &WorkloadPage, now_ms: u64) -> Markup {
     let w = &facts.workload;
     html! {
         p.crumbs { a href=(url::to("workloads", &[])) { "Workloads" } " / " a href=(url::to("workloads", &[("namespace", &w.namespace)])) { (w.namespace) } }
@@ -82,7 +82,7 @@ fn address(w: &Workload, range: &str) -> String {
     url::to("workload", &to)
 }
 
-fn ranges(facts: &Facts) -> Markup {
+fn ranges(facts: &WorkloadPage) -> Markup {
     html! {
         nav.ranges aria-label="Time shown" {
             "Last " @for (name, title, ..) in RANGES {
@@ -92,7 +92,7 @@ fn ranges(facts: &Facts) -> Markup {
     }
 }
 
-fn chart(facts: &Facts, r: Resource) -> Markup {
+fn chart(facts: &WorkloadPage, r: Resource) -> Markup {
     let (advice, series) = (&facts.workload.advice[r as usize], &facts.series[r as usize]);
     let levels = [
         Level { name: "request", class: "request", value: advice.current },
@@ -129,7 +129,7 @@ fn chart(facts: &Facts, r: Resource) -> Markup {
 }
 
 /// The chart as a table, for those who do not see it and without scripts.
-fn values(series: &Series, r: Resource) -> Markup {
+fn values(series: &UsageSeries, r: Resource) -> Markup {
     const ROWS: usize = 24;
     let step = series.points.len().div_ceil(ROWS).max(1);
     html! {
@@ -152,7 +152,7 @@ fn values(series: &Series, r: Resource) -> Markup {
 }
 
 /// Why this number: in a sentence, and as a calculation that can be followed.
-fn explained(facts: &Facts, r: Resource) -> Markup {
+fn explained(facts: &WorkloadPage, r: Resource) -> Markup {
     let advice = &facts.workload.advice[r as usize];
     html! {
         section.card.why {
@@ -170,7 +170,7 @@ fn explained(facts: &Facts, r: Resource) -> Markup {
     }
 }
 
-fn sentence(facts: &Facts, r: Resource) -> String {
+fn sentence(facts: &WorkloadPage, r: Resource) -> String {
     let (w, a) = (&facts.workload, &facts.workload.advice[r as usize]);
     let Some(request) = a.request else {
         return format!(
@@ -206,7 +206,7 @@ fn sentence(facts: &Facts, r: Resource) -> String {
     format!("{}: {from}. Rule {} answers from {rests}.{risk}", r.text(request), a.rule)
 }
 
-fn steps(facts: &Facts, r: Resource) -> Markup {
+fn steps(facts: &WorkloadPage, r: Resource) -> Markup {
     let (a, spread) = (&facts.workload.advice[r as usize], &facts.spread[r as usize]);
     let row = |what: &str, how: &str, value: String| html! { tr { th scope="row" { (what) } td { (how) } td.num { (value) } } };
     let measured = spread.percentiles.iter().filter(|(p, _)| matches!(p.as_str(), "50" | "95" | "99"));
@@ -223,7 +223,7 @@ fn steps(facts: &Facts, r: Resource) -> Markup {
     }
 }
 
-fn rivals(facts: &Facts) -> Markup {
+fn rivals(facts: &WorkloadPage) -> Markup {
     html! {
         section.card {
             h2 { "Rules side by side" }
@@ -249,7 +249,7 @@ fn rivals(facts: &Facts) -> Markup {
     }
 }
 
-fn rival_cells(r: Resource, a: &Advice) -> Markup {
+fn rival_cells(r: Resource, a: &ResourceAdvice) -> Markup {
     html! {
         td.num { b { (r.or_dash(a.request)) } }
         td.num.faint { (r.or_dash(a.lower)) " – " (r.or_dash(a.upper)) }
@@ -257,7 +257,7 @@ fn rival_cells(r: Resource, a: &Advice) -> Markup {
     }
 }
 
-fn replicas(facts: &Facts) -> Markup {
+fn replicas(facts: &WorkloadPage) -> Markup {
     html! {
         section.card data-part="replicas" #replicas {
             h2 { "Replicas" }
@@ -279,7 +279,7 @@ fn replicas(facts: &Facts) -> Markup {
     }
 }
 
-fn spread(facts: &Facts) -> Markup {
+fn spread(facts: &WorkloadPage) -> Markup {
     html! {
         section.card {
             h2 { "How use is spread" }
@@ -315,8 +315,8 @@ fn percentile_bar(value: Option<u64>, most: Option<u64>) -> Markup {
 mod tests {
     use super::*;
 
-    fn advice(current: Option<u64>, request: Option<u64>) -> Advice {
-        Advice {
+    fn advice(current: Option<u64>, request: Option<u64>) -> ResourceAdvice {
+        ResourceAdvice {
             current,
             request,
             raw: request,
@@ -327,18 +327,18 @@ mod tests {
             risk_now: Some(0.0),
             risk_then: Some(0.004),
             capped_by: vec!["policy shop/web maxAllowed <b>".into()],
-            ..Advice::default()
+            ..ResourceAdvice::default()
         }
     }
 
-    fn facts(advice: Advice) -> Facts {
+    fn facts(advice: ResourceAdvice) -> WorkloadPage {
         let workload = Workload {
             workload: "deployment/web".into(),
             container: "app".into(),
-            advice: [advice, Advice::default()],
+            advice: [advice, ResourceAdvice::default()],
             ..Workload::default()
         };
-        Facts { workload, range: "1d".into(), times: (0, 86_400_000), ..Facts::default() }
+        WorkloadPage { workload, range: "1d".into(), times: (0, 86_400_000), ..WorkloadPage::default() }
     }
 
     #[test]
@@ -369,7 +369,7 @@ mod tests {
         };
         let points: Vec<(u64, u64)> = (0..1440).map(|m| (m * 60_000, m)).collect();
         facts.series[0] =
-            Series { points: crate::chart::thinned(&points), step_ms: 60_000, of: points.len() };
+            UsageSeries { points: crate::chart::thinned(&points), step_ms: 60_000, of: points.len() };
         let text = body(&facts, 0).into_string();
         for want in [
             "Percentile 95",
@@ -398,8 +398,11 @@ mod tests {
         };
         let rivals = vec![Rival { rule: hostile.into(), ..Rival::default() }];
         let replicas = vec![Replica { node: hostile.into(), pod: hostile.into(), used: [None; 2] }];
-        let text = body(&Facts { workload, rivals, replicas, range: hostile.into(), ..Facts::default() }, 0)
-            .into_string();
+        let text = body(
+            &WorkloadPage { workload, rivals, replicas, range: hostile.into(), ..WorkloadPage::default() },
+            0,
+        )
+        .into_string();
         assert!(!text.contains("<svg onload"), "{text}");
     }
 }

@@ -7,12 +7,12 @@ use maud::{Markup, html};
 use super::overview::link;
 use crate::amount::{self, Resource};
 use crate::facts::{Prices, Workload};
-use crate::parts::{self, Window, sortable};
+use crate::parts::{self, PageRange, sortable};
 use crate::url;
 
 /// What is looked for, and in which order.
 #[derive(Debug, Clone, Default)]
-pub struct Filter {
+pub struct WorkloadFilter {
     /// Namespace; empty for all.
     pub namespace: String,
     /// In namespace, workload, container or policy.
@@ -34,7 +34,7 @@ const ONLY: [(&str, &str); 5] = [
     ("young", "with under two days of history"),
 ];
 
-impl Filter {
+impl WorkloadFilter {
     /// Whether a workload is looked for.
     #[must_use]
     pub fn takes(&self, w: &Workload) -> bool {
@@ -85,10 +85,15 @@ pub fn worth(w: &Workload, prices: Option<&Prices>) -> f64 {
 
 /// The page.
 #[must_use]
-pub fn body(all: &[Workload], namespaces: &[String], filter: &Filter, prices: Option<&Prices>) -> Markup {
+pub fn body(
+    all: &[Workload],
+    namespaces: &[String],
+    filter: &WorkloadFilter,
+    prices: Option<&Prices>,
+) -> Markup {
     let mut found: Vec<&Workload> = all.iter().filter(|w| filter.takes(w)).collect();
     filter.order(&mut found, prices);
-    let window = Window::of(filter.page, found.len());
+    let window = PageRange::of(filter.page, found.len());
     let parameters = filter.parameters();
     let saved = Resource::ALL.map(|r| found.iter().map(|w| w.saving(r)).sum::<i64>());
     html! {
@@ -112,7 +117,7 @@ pub fn body(all: &[Workload], namespaces: &[String], filter: &Filter, prices: Op
     }
 }
 
-fn filters(filter: &Filter, namespaces: &[String]) -> Markup {
+fn filters(filter: &WorkloadFilter, namespaces: &[String]) -> Markup {
     html! {
         form.filters method="get" action=(url::to("workloads", &[])) role="search" {
             label { "Search " input #search type="search" name="q" value=(filter.text) placeholder="name, image, policy"; }
@@ -127,7 +132,7 @@ fn filters(filter: &Filter, namespaces: &[String]) -> Markup {
     }
 }
 
-fn table(rows: &[&Workload], filter: &Filter, prices: Option<&Prices>) -> Markup {
+fn table(rows: &[&Workload], filter: &WorkloadFilter, prices: Option<&Prices>) -> Markup {
     let parameters = filter.parameters();
     let head = |title, key| sortable(title, key, &filter.sort, "workloads", &parameters);
     html! {
@@ -175,20 +180,20 @@ fn export(parameters: &[(&str, &str)]) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::Advice;
+    use crate::facts::ResourceAdvice;
 
     fn workload(name: &str, current: u64, request: u64, risk: f64) -> Workload {
-        let advice = Advice {
+        let advice = ResourceAdvice {
             current: Some(current),
             request: Some(request),
             risk_now: Some(risk),
-            ..Advice::default()
+            ..ResourceAdvice::default()
         };
         Workload {
             namespace: "shop".into(),
             workload: name.into(),
             replicas: 2,
-            advice: [advice, Advice::default()],
+            advice: [advice, ResourceAdvice::default()],
             ..Workload::default()
         }
     }
@@ -197,8 +202,12 @@ mod tests {
     fn workloads_are_sorted_and_filtered() {
         let all = [workload("a", 500, 400, 0.0), workload("b", 900, 100, 0.2), workload("c", 100, 200, 0.02)];
         let names = |only: &str, sort: &str, text: &str| -> Vec<String> {
-            let filter =
-                Filter { only: only.into(), sort: sort.into(), text: text.into(), ..Filter::default() };
+            let filter = WorkloadFilter {
+                only: only.into(),
+                sort: sort.into(),
+                text: text.into(),
+                ..WorkloadFilter::default()
+            };
             let mut found: Vec<&Workload> = all.iter().filter(|w| filter.takes(w)).collect();
             filter.order(&mut found, None);
             found.iter().map(|w| w.workload.clone()).collect()
@@ -214,7 +223,7 @@ mod tests {
     #[test]
     fn fifty_thousand_are_one_small_page() {
         let all = vec![workload("deployment/with-quite-a-long-name-0123456789", 500, 400, 0.01); 50_000];
-        let filter = Filter { page: 2, ..Filter::default() };
+        let filter = WorkloadFilter { page: 2, ..WorkloadFilter::default() };
         let prices = Prices { core_hour: 0.03, gib_hour: 0.004, currency: "EUR".into() };
         let text = body(&all, &["shop".into()], &filter, Some(&prices)).into_string();
         assert!(text.len() < 100_000, "{}", text.len());
@@ -227,7 +236,7 @@ mod tests {
         let mut w = workload(hostile, 1, 2, 0.0);
         (w.namespace, w.container, w.policy, w.mode) =
             (hostile.into(), hostile.into(), hostile.into(), hostile.into());
-        let filter = Filter {
+        let filter = WorkloadFilter {
             text: String::new(),
             namespace: hostile.into(),
             sort: hostile.into(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evenkeel_updater::Rules;
+use evenkeel_updater::UpdateRules;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -62,7 +62,7 @@ pub struct UpdaterSection {
 
 impl Default for UpdaterSection {
     fn default() -> Self {
-        let rules = Rules::default();
+        let rules = UpdateRules::default();
         Self {
             mode: UpdaterMode::default(),
             evictions: UpdaterMode::default(),
@@ -82,14 +82,14 @@ impl Default for UpdaterSection {
 
 impl UpdaterSection {
     /// As the updater takes it.
-    pub(crate) fn rules(&self) -> Rules {
-        Rules {
+    pub(crate) fn rules(&self) -> UpdateRules {
+        UpdateRules {
             per_minute: self.per_minute,
             deferred_seconds: self.deferred_for.get().as_secs(),
             in_progress_seconds: self.in_progress_for.get().as_secs(),
             again_seconds: self.again_after.get().as_secs(),
             evict_age_seconds: self.evict_age.get().as_secs(),
-            ..Rules::default()
+            ..UpdateRules::default()
         }
     }
 

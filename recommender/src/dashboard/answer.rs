@@ -35,30 +35,31 @@ fn what_if(whole: &Value) -> Vec<String> {
 }
 
 /// The answer to a question about capacity, of its pinned form.
-pub(super) fn answer(whole: &Value) -> capacity::Answer {
+pub(super) fn answer(whole: &Value) -> capacity::CapacityResult {
     let text = |value: &Value| value.as_str().map(str::to_owned).unwrap_or_default();
     let list = |value: &Value| -> Vec<String> { value.as_array().into_iter().flatten().map(text).collect() };
     let counts = |value: &Value| -> Vec<(String, u64)> {
         let all = value.as_object().into_iter().flatten();
         all.map(|(name, count)| (name.clone(), count.as_u64().unwrap_or(0))).collect()
     };
-    let mut nodes: BTreeMap<String, capacity::Node> = BTreeMap::new();
+    let mut nodes: BTreeMap<String, capacity::NodeReasons> = BTreeMap::new();
     for (name, count) in counts(&whole["perNode"]) {
-        nodes.insert(name.clone(), capacity::Node { name, count, ..capacity::Node::default() });
+        nodes.insert(name.clone(), capacity::NodeReasons { name, count, ..capacity::NodeReasons::default() });
     }
     for told in whole["nodes"].as_array().into_iter().flatten() {
         let name = text(&told["node"]);
-        let node =
-            nodes.entry(name.clone()).or_insert_with(|| capacity::Node { name, ..capacity::Node::default() });
+        let node = nodes
+            .entry(name.clone())
+            .or_insert_with(|| capacity::NodeReasons { name, ..capacity::NodeReasons::default() });
         node.reasons = list(&told["reasons"]);
         let short = told["short"].as_object().into_iter().flatten();
         node.short = short.map(|(resource, by)| (resource.clone(), text(by))).collect();
     }
-    let mut nodes: Vec<capacity::Node> = nodes.into_values().collect();
+    let mut nodes: Vec<capacity::NodeReasons> = nodes.into_values().collect();
     nodes.sort_by_key(|node| std::cmp::Reverse(node.count));
     let help = |help: &Value| format!("{} (admits {})", text(&help["change"]), help["admits"]);
     let lost = whole["fragmentation"]["lost"].as_u64().filter(|lost| *lost > 0);
-    capacity::Answer {
+    capacity::CapacityResult {
         count: whole["count"].as_u64().unwrap_or(0),
         stop: text(&whole["stop"]),
         message: text(&whole["message"]),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Request, State as From};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use evenkeel_dashboard::facts::{Advice, Workload};
+use evenkeel_dashboard::facts::{ResourceAdvice, Workload};
 use evenkeel_model::shown;
 use evenkeel_rightsizing::patch::{self, ResourceChange};
 use serde_json::{Value, json};
@@ -117,7 +117,7 @@ fn patches(all: &[&Workload]) -> String {
 
 /// What is recommended for both resources of a workload's container.
 fn changes(w: &Workload) -> [ResourceChange<'_>; 2] {
-    let of = |resource, a: &Advice| ResourceChange {
+    let of = |resource, a: &ResourceAdvice| ResourceChange {
         namespace: &w.namespace,
         workload: &w.workload,
         container: &w.container,
@@ -151,7 +151,7 @@ fn object(w: &Workload) -> Value {
     })
 }
 
-fn advice(a: &Advice) -> Value {
+fn advice(a: &ResourceAdvice) -> Value {
     json!({
         "current": a.current,
         "request": a.request,
@@ -183,7 +183,8 @@ mod tests {
         assert_eq!(object(&w)["workload"], "a,\"b\"");
         let mut saver =
             Workload { namespace: "shop".into(), workload: "deployment/web".into(), ..Workload::default() };
-        saver.advice[0] = Advice { current: Some(500), request: Some(250), ..Advice::default() };
+        saver.advice[0] =
+            ResourceAdvice { current: Some(500), request: Some(250), ..ResourceAdvice::default() };
         let text = patches(&[&w, &saver]);
         assert!(text.contains("kubectl patch deployment web --namespace shop --type strategic"), "{text}");
         assert_eq!(patches(&[&w]), "# nothing is to change\n");

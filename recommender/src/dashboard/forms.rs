@@ -40,7 +40,7 @@ async fn form(dashboard: &Dashboard, request: Request) -> Result<(Visit, Form), 
 
 pub(super) async fn capacity(From(dashboard): At, request: Request) -> Answer {
     let (visit, form) = form(&dashboard, request).await?;
-    let question = page::capacity::Question {
+    let question = page::capacity::CapacityForm {
         pod: form.text("pod"),
         cluster: form.text("cluster").trim().to_owned(),
         max: form.text("max").trim().parse().unwrap_or(0),

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use evenkeel_dashboard::chart::thinned;
 use evenkeel_dashboard::facts::{
-    Advice, Change, Container, Decision, Node, Policy, Replica, Rival, Series, Share, Spread, Sums, Workload,
+    AuditChange, Decision, Node, NodeContainer, PolicyFacts, Replica, ResourceAdvice, ResourceTotals, Rival,
+    Share, Spread, UsageSeries, Workload,
 };
 use evenkeel_dashboard::page::decisions::PRESSURE;
 use evenkeel_dashboard::page::overview::Overview;
-use evenkeel_dashboard::page::report::Report;
-use evenkeel_dashboard::page::workload::{Facts, RANGES};
+use evenkeel_dashboard::page::report::ReportPage;
+use evenkeel_dashboard::page::workload::{RANGES, WorkloadPage};
 use evenkeel_dashboard::page::workloads;
 use evenkeel_model::name::ResourceName;
 use evenkeel_model::usage::Stats;
@@ -48,8 +49,8 @@ fn class(class: i32) -> &'static str {
     }
 }
 
-fn advice(r: &v1::Recommendation) -> Advice {
-    Advice {
+fn advice(r: &v1::Recommendation) -> ResourceAdvice {
+    ResourceAdvice {
         current: r.current,
         request: r.request,
         lower: r.lower,
@@ -107,9 +108,9 @@ pub(super) fn workloads<'a>(all: impl Iterator<Item = &'a v1::Recommendation>) -
     found
 }
 
-fn sums(sum: Option<v1::AllocatedResource>) -> Sums {
+fn sums(sum: Option<v1::AllocatedResource>) -> ResourceTotals {
     let sum = sum.unwrap_or_default();
-    Sums {
+    ResourceTotals {
         allocatable: sum.allocatable,
         requested: sum.requested,
         used: sum.used,
@@ -186,20 +187,20 @@ pub(super) fn nodes(context: &Context, decisions: &[Decision]) -> Vec<Node> {
 }
 
 /// The containers of a node.
-pub(super) fn containers(context: &Context, cluster: &str, node: &str) -> Vec<Container> {
+pub(super) fn containers(context: &Context, cluster: &str, node: &str) -> Vec<NodeContainer> {
     let live = convert::live_now(&context.engine.state().study(), node);
-    let mut all: Vec<Container> =
+    let mut all: Vec<NodeContainer> =
         live.into_iter().filter(|usage| usage.cluster == cluster).map(container).collect();
     all.sort_by(|a, b| (&a.namespace, &a.pod, &a.container).cmp(&(&b.namespace, &b.pod, &b.container)));
     all
 }
 
-fn container(usage: v1::ContainerUsage) -> Container {
+fn container(usage: v1::ContainerUsage) -> NodeContainer {
     let (identity, sample) = (usage.identity.unwrap_or_default(), usage.sample.unwrap_or_default());
     let wished = identity.requested.unwrap_or_default();
     let throttled = sample.cpu_throttled_periods.zip(sample.cpu_periods).filter(|(_, all)| *all > 0);
     let class_of = if identity.memory_class == 0 { identity.cpu_class } else { identity.memory_class };
-    Container {
+    NodeContainer {
         namespace: identity.namespace,
         pod: identity.pod,
         container: identity.container,
@@ -251,7 +252,7 @@ impl Dashboard {
     }
 
     /// The cluster in one file. May take its time.
-    pub(super) fn report(&self, context: &Context) -> Report {
+    pub(super) fn report(&self, context: &Context) -> ReportPage {
         let overview = self.overview(context);
         let decisions = decisions(context, "");
         let nodes = nodes(context, &decisions);
@@ -259,13 +260,14 @@ impl Dashboard {
         let savers = self.ordered(&all, "saving", |w| workloads::worth(w, self.prices.as_ref()) > 0.0);
         let risky = self.ordered(&all, "risk", |w| w.risk()[0] >= AT_RISK);
         let kills = decisions.into_iter().filter(|d| d.kind == "oom-kill").collect();
-        Report { overview, nodes, savers, risky, kills }
+        ReportPage { overview, nodes, savers, risky, kills }
     }
 
     /// Those that are taken, in an order.
     fn ordered(&self, all: &[Workload], sort: &str, takes: impl Fn(&Workload) -> bool) -> Vec<Workload> {
         let mut found: Vec<&Workload> = all.iter().filter(|w| takes(w)).collect();
-        let filter = workloads::Filter { sort: sort.to_owned(), ..workloads::Filter::default() };
+        let filter =
+            workloads::WorkloadFilter { sort: sort.to_owned(), ..workloads::WorkloadFilter::default() };
         filter.order(&mut found, self.prices.as_ref());
         found.into_iter().cloned().collect()
     }
@@ -274,7 +276,7 @@ impl Dashboard {
     fn first(&self, all: &[Workload], sort: &str, takes: impl Fn(&Workload) -> bool) -> Vec<Workload> {
         const FEW: usize = 8;
         let mut found: Vec<&Workload> = all.iter().filter(|w| takes(w)).collect();
-        workloads::Filter { sort: sort.to_owned(), ..workloads::Filter::default() }
+        workloads::WorkloadFilter { sort: sort.to_owned(), ..workloads::WorkloadFilter::default() }
             .order(&mut found, self.prices.as_ref());
         found.into_iter().take(FEW).cloned().collect()
     }
@@ -310,7 +312,7 @@ impl Whose {
 }
 
 /// Everything about one workload's container; nothing where it is not known. May take its time.
-pub(super) fn workload(context: &Context, whose: &Whose) -> Option<Facts> {
+pub(super) fn workload(context: &Context, whose: &Whose) -> Option<WorkloadPage> {
     let rules = context.rules(&["*".to_owned()]).unwrap_or_default();
     let (own, others) = context.at_desk(|desk| {
         let lines = list::lines(desk.state, &whose.namespace);
@@ -341,7 +343,7 @@ pub(super) fn workload(context: &Context, whose: &Whose) -> Option<Facts> {
     let times = (now.saturating_sub(seconds) * 1000, now * 1000);
     let replicas = record.as_ref().map(replicas).unwrap_or_default();
     let decisions = of_workload(decisions(context, ""), whose, &replicas);
-    Some(Facts {
+    Some(WorkloadPage {
         range: whose.range.clone(),
         times,
         series: Resource::ALL
@@ -407,8 +409,8 @@ fn of_workload(all: Vec<Decision>, whose: &Whose, replicas: &[Replica]) -> Vec<D
 }
 
 /// Use over time; seconds of the replica that used most in its last one.
-fn series(context: &Context, whose: &Whose, resource: Resource, (from, step): (u64, u64)) -> Series {
-    let Some(of) = Step::of_seconds(step) else { return Series::default() };
+fn series(context: &Context, whose: &Whose, resource: Resource, (from, step): (u64, u64)) -> UsageSeries {
+    let Some(of) = Step::of_seconds(step) else { return UsageSeries::default() };
     let asked = Asked { whose: whose.question(), resource, step: of, from, to: 0 };
     let mut found: Vec<Vec<(u64, u64)>> = Vec::new();
     // Not in the head of the loop, where the state would be held for all of it.
@@ -432,13 +434,13 @@ fn series(context: &Context, whose: &Whose, resource: Resource, (from, step): (u
         Resource::Memory => value,
     };
     let points: Vec<(u64, u64)> = values.iter().map(|(at, value)| (at * 1000, amount(*value))).collect();
-    Series { of: points.len(), points: thinned(&points), step_ms: step * 1000 }
+    UsageSeries { of: points.len(), points: thinned(&points), step_ms: step * 1000 }
 }
 
 /// Policies, and objects that bound recommendations, of their JSON forms.
-pub(super) fn policies(all: &[Value]) -> Vec<Policy> {
+pub(super) fn policies(all: &[Value]) -> Vec<PolicyFacts> {
     let text = |value: &Value| value.as_str().map(str::to_owned).unwrap_or_default();
-    let one = |object: &Value| Policy {
+    let one = |object: &Value| PolicyFacts {
         kind: text(&object["kind"]),
         namespace: text(&object["metadata"]["namespace"]),
         name: text(&object["metadata"]["name"]),
@@ -458,12 +460,12 @@ pub(super) fn conditions(object: &Value) -> Vec<(String, String, String)> {
 }
 
 /// Entries of the audit record, of their JSON form.
-pub(super) fn changes(page: &Value) -> Vec<Change> {
+pub(super) fn changes(page: &Value) -> Vec<AuditChange> {
     let one = |entry: &Value| {
         let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
         let (namespace, name) = (text("namespace"), text("name"));
         let object = if namespace.is_empty() { name } else { format!("{namespace}/{name}") };
-        Change {
+        AuditChange {
             time: text("time"),
             who: text("who"),
             from: text("from"),

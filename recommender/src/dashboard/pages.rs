@@ -108,9 +108,9 @@ pub(super) async fn workloads(From(dashboard): At, request: Request) -> Answer {
     Ok(dashboard.page(&visit, sheet, &switch, &body))
 }
 
-pub(super) fn filter(query: &Query) -> page::workloads::Filter {
+pub(super) fn filter(query: &Query) -> page::workloads::WorkloadFilter {
     let of = |text: &String| text.chars().take(256).collect::<String>();
-    page::workloads::Filter {
+    page::workloads::WorkloadFilter {
         namespace: query.namespace.clone(),
         text: of(&query.q),
         only: of(&query.only),
@@ -153,7 +153,7 @@ pub(super) async fn nodes(From(dashboard): At, request: Request) -> Answer {
         (nodes, switch(context))
     });
     let (all, switch) = made.await?;
-    let filter = page::nodes::Filter { text: query.q, sort: query.sort, page: query.page };
+    let filter = page::nodes::NodeFilter { text: query.q, sort: query.sort, page: query.page };
     let body = page::nodes::body(&all, &filter, dashboard.site.now_usec() / 1000);
     Ok(dashboard.page(&visit, sheet("Nodes", Tab::Nodes, Some(10)), &switch, &body))
 }
@@ -169,7 +169,7 @@ pub(super) async fn node(From(dashboard): At, request: Request) -> Answer {
         };
         let node = gather::nodes(context, &decisions).into_iter().find(is_it)?;
         let containers = gather::containers(context, &node.share.cluster, &query.name);
-        let facts = page::nodes::One { node, containers, decisions, page: number, ..Default::default() };
+        let facts = page::nodes::NodePage { node, containers, decisions, page: number, ..Default::default() };
         Some((facts, switch(context)))
     });
     let (facts, switch) = made.await?.ok_or_else(|| {
@@ -199,7 +199,7 @@ pub(super) async fn report(From(dashboard): At) -> Answer {
 pub(super) async fn decisions(From(dashboard): At, request: Request) -> Answer {
     let query: Query = parameters(&request)?;
     let visit = dashboard.visit(&request).await;
-    let filter = page::decisions::Filter {
+    let filter = page::decisions::DecisionFilter {
         kind: query.kind,
         node: query.node,
         text: query.q,
@@ -221,8 +221,11 @@ pub(super) async fn changes(From(dashboard): At, request: Request) -> Answer {
         return *other;
     }
     let Query { namespace, who, outcome, after, .. } = query;
-    let shown =
-        page::changes::Filter { namespace: namespace.clone(), who: who.clone(), outcome: outcome.clone() };
+    let shown = page::changes::ChangeFilter {
+        namespace: namespace.clone(),
+        who: who.clone(),
+        outcome: outcome.clone(),
+    };
     let asked = v1::ListChangesRequest {
         namespace,
         who,
@@ -244,7 +247,8 @@ pub(super) async fn changes(From(dashboard): At, request: Request) -> Answer {
 pub(super) async fn capacity(From(dashboard): At, request: Request) -> Answer {
     let visit = dashboard.visit(&request).await;
     let switch = dashboard.site.ask_context("/ui/capacity", switch).await?;
-    let question = page::capacity::Question { pod: page::capacity::EXAMPLE.to_owned(), ..Default::default() };
+    let question =
+        page::capacity::CapacityForm { pod: page::capacity::EXAMPLE.to_owned(), ..Default::default() };
     let body = page::capacity::body(&question, None, &visit.viewer.csrf);
     Ok(dashboard.page(&visit, sheet("Capacity", Tab::Capacity, None), &switch, &body))
 }

@@ -7,7 +7,10 @@ use evenkeel_kubernetes::PodAt;
 use evenkeel_kubernetes::objects::{PodEvent, Refused};
 use evenkeel_rightsizing::Resource;
 use evenkeel_updater::note::quantity;
-use evenkeel_updater::{Action, Deed, Kept, Note, Pod, Reason, Refusal, Size, Sizes, Stage, Two, Workload};
+use evenkeel_updater::{
+    Note, PlannedStep, PodAction, Reason, RunningPod, Size, Sizes, SkippedStep, Stage, Two, UpdaterMemory,
+    Workload,
+};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tracing::{debug, info, warn};
@@ -28,12 +31,12 @@ pub(super) async fn out(
     updater: &Updater,
     context: &Context,
     all: &[Workload],
-    actions: Vec<Action>,
-    kept: &mut Kept,
+    actions: Vec<PlannedStep>,
+    kept: &mut UpdaterMemory,
 ) -> Option<Instant> {
     let before = panic_of(context);
     for action in actions {
-        let is_eviction = matches!(action.deed, Deed::Evict { .. });
+        let is_eviction = matches!(action.deed, PodAction::Evict { .. });
         let is_offer = action.reason == Reason::Offered;
         if mode(context, is_offer) != UpdaterMode::On {
             if is_eviction && !is_offer {
@@ -93,13 +96,13 @@ fn mode(context: &Context, is_offer: bool) -> UpdaterMode {
 async fn recorded(
     updater: &Updater,
     context: &Context,
-    action: &Action,
-    pod: Option<&Pod>,
+    action: &PlannedStep,
+    pod: Option<&RunningPod>,
 ) -> Result<(), Refused> {
     let (from, to) = match &action.deed {
-        Deed::Note => return step(updater, context, action, pod).await,
-        Deed::Resize { from, to } => (shown(from), shown(to)),
-        Deed::Evict { to } => (pod.map_or(Value::Null, |pod| shown(&pod.sizes)), shown(to)),
+        PodAction::Note => return step(updater, context, action, pod).await,
+        PodAction::Resize { from, to } => (shown(from), shown(to)),
+        PodAction::Evict { to } => (pod.map_or(Value::Null, |pod| shown(&pod.sizes)), shown(to)),
     };
     let ticket = Ticket::own(context.readiness.audit(), FROM, "updater");
     let object = Object::new("Pod", &action.namespace, &action.pod);
@@ -124,8 +127,8 @@ impl std::fmt::Display for Told {
 async fn step(
     updater: &Updater,
     context: &Context,
-    action: &Action,
-    pod: Option<&Pod>,
+    action: &PlannedStep,
+    pod: Option<&RunningPod>,
 ) -> Result<(), Refused> {
     let at =
         PodAt { namespace: &action.namespace, name: &action.pod, uid: &action.uid, version: &action.version };
@@ -135,9 +138,9 @@ async fn step(
     }
     let now = PodAt { version: &version, ..at };
     match &action.deed {
-        Deed::Note => Ok(()),
-        Deed::Evict { .. } => updater.api.evict(now).await,
-        Deed::Resize { from, to } => {
+        PodAction::Note => Ok(()),
+        PodAction::Evict { .. } => updater.api.evict(now).await,
+        PodAction::Resize { from, to } => {
             let done = updater.api.resize(now, &spec(pod, from, to)).await;
             // What will not be taken the next time either is given up, so that it is not tried at each look.
             if let (Err(Refused::Wrong(why) | Refused::Forbidden(why)), Some(note)) = (&done, &action.note)
@@ -169,7 +172,7 @@ async fn note_on(
 }
 
 /// What changes of a pod's spec.
-fn spec(pod: Option<&Pod>, from: &Sizes, to: &Sizes) -> Value {
+fn spec(pod: Option<&RunningPod>, from: &Sizes, to: &Sizes) -> Value {
     let (mut ordinary, mut sidecars) = (Vec::new(), Vec::new());
     for (name, new) in to {
         let old = from.get(name).copied().unwrap_or_default();
@@ -219,19 +222,19 @@ fn shown(sizes: &Sizes) -> Value {
 }
 
 /// Tells of a step that was taken: in the log, and as an Event of its pod where these are written.
-async fn say(updater: &Updater, context: &Context, action: &Action) {
-    let Action { namespace, pod, workload, policy, why, .. } = action;
+async fn say(updater: &Updater, context: &Context, action: &PlannedStep) {
+    let PlannedStep { namespace, pod, workload, policy, why, .. } = action;
     let (deed, reason) = (action.deed.as_str(), action.reason.as_str());
     info!(namespace, pod, workload, policy, deed, reason, why, "a pod that runs is changed");
-    if !context.config.now().kubernetes.events || action.deed == Deed::Note {
+    if !context.config.now().kubernetes.events || action.deed == PodAction::Note {
         return;
     }
     let usec = context.engine.now_usec();
     // The kubelet's own word for a pod that goes for the sake of its node.
     let is_offer = action.reason == Reason::Offered;
     let (word, verb) = match &action.deed {
-        Deed::Evict { .. } if is_offer => ("Evicted", "Evict"),
-        Deed::Evict { .. } => ("EvictedByUpdater", "Evict"),
+        PodAction::Evict { .. } if is_offer => ("Evicted", "Evict"),
+        PodAction::Evict { .. } => ("EvictedByUpdater", "Evict"),
         _ => ("ResizedByUpdater", "Resize"),
     };
     let note = if is_offer {
@@ -262,7 +265,7 @@ async fn say(updater: &Updater, context: &Context, action: &Action) {
 const MOST_EVENTS: usize = 10;
 
 /// Tells which pods are left alone from now on: in the log, and as Events of those that somebody should look at.
-pub(super) async fn say_left(updater: &Updater, context: &Context, all: &[Workload], new: &[Refusal]) {
+pub(super) async fn say_left(updater: &Updater, context: &Context, all: &[Workload], new: &[SkippedStep]) {
     let needs_somebody = |reason| {
         use Reason::{
             AdmissionUnproven, BackOff, CanaryWorse, ChangedByOthers, ClassWouldChange, NoRoom, Unsupported,
@@ -280,7 +283,7 @@ pub(super) async fn say_left(updater: &Updater, context: &Context, all: &[Worklo
     };
     let (mut told, usec) = (0, context.engine.now_usec());
     for refusal in new {
-        let Refusal { namespace, workload, pod, policy, why, reason, .. } = refusal;
+        let SkippedStep { namespace, workload, pod, policy, why, reason, .. } = refusal;
         let word = reason.as_str();
         info!(namespace, workload, pod, reason = word, why, "a pod that runs is left as it is");
         if !is_for_a_while(*reason) {

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use evenkeel_proto::v1;
-use evenkeel_updater::Case;
-use evenkeel_updater::replay::Outcome;
+use evenkeel_updater::ReplayCase;
+use evenkeel_updater::replay::ReplayOutcome;
 
 /// All of them, and one, bytes. Less than a message of gRPC holds.
 const MOST_BYTES: usize = 2 << 20;
@@ -13,7 +13,7 @@ const MOST_OF_ONE: usize = 256 << 10;
 
 #[derive(Debug)]
 struct Kept {
-    outcome: Outcome,
+    outcome: ReplayOutcome,
     told: v1::UpdateCase,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Cases {
 
 impl Cases {
     /// Keeps a choice, where the last one about its workload had another outcome.
-    pub(super) fn keep(&mut self, case: &Case) {
+    pub(super) fn keep(&mut self, case: &ReplayCase) {
         let (namespace, workload) = case.about();
         let is_of = |kept: &&Kept| kept.told.namespace == namespace && kept.told.workload == workload;
         if self.all.iter().rev().find(is_of).is_some_and(|last| last.outcome == *case.outcome()) {

@@ -6,7 +6,7 @@ use evenkeel_kubernetes::RESIZE;
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_model::quantity::Quantity;
 use evenkeel_model::selector::{LabelSelector, Selector};
-use evenkeel_updater::{Container, Note, Pod, Resizing, Size, Sizes, Two};
+use evenkeel_updater::{Note, Resizing, RunningContainer, RunningPod, Size, Sizes, Two};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
@@ -70,7 +70,7 @@ pub(super) fn sizes(spec: &Value) -> Sizes {
     all.map(|container| (text(&container["name"]), sizes_of(&container["resources"]))).collect()
 }
 
-fn containers(spec: &Value) -> BTreeMap<String, Container> {
+fn containers(spec: &Value) -> BTreeMap<String, RunningContainer> {
     let sidecars =
         list(&spec["initContainers"]).iter().filter(|container| container["restartPolicy"] == "Always");
     let ordinary = list(&spec["containers"]).iter().map(|container| (false, container));
@@ -81,7 +81,7 @@ fn containers(spec: &Value) -> BTreeMap<String, Container> {
     };
     let of = |(is_sidecar, container): (bool, &Value)| {
         let restarts = [restarts(container, "cpu"), restarts(container, "memory")];
-        (text(&container["name"]), Container { is_sidecar, restarts, peak_memory: None })
+        (text(&container["name"]), RunningContainer { is_sidecar, restarts, peak_memory: None })
     };
     all.map(of).collect()
 }
@@ -142,7 +142,7 @@ fn oom_killed(pod: &Value) -> Option<u64> {
 }
 
 /// A pod; nothing where it has ended, or only its kubelet or whoever made it may change it.
-pub(super) fn pod(object: &Value, now: u64) -> Option<Pod> {
+pub(super) fn pod(object: &Value, now: u64) -> Option<RunningPod> {
     let (metadata, status) = (&object["metadata"], &object["status"]);
     let annotations = &metadata["annotations"];
     let has_ended = status["phase"] == "Succeeded" || status["phase"] == "Failed";
@@ -157,7 +157,7 @@ pub(super) fn pod(object: &Value, now: u64) -> Option<Pod> {
     let classes = [QosClass::BestEffort, QosClass::Burstable, QosClass::Guaranteed];
     let told = classes.into_iter().find(|class| status["qosClass"] == class.as_str());
     let killed = oom_killed(object).filter(|at| at.saturating_add(OOM_SECONDS) > now);
-    Some(Pod {
+    Some(RunningPod {
         name: text(&metadata["name"]),
         uid: text(&metadata["uid"]),
         version: text(&metadata["resourceVersion"]),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use evenkeel_store::history::minute::Kept;
 use evenkeel_store::key::SeriesId;
 use evenkeel_store::state::State;
-use evenkeel_updater::{Health, Pod, Watched, Workload};
+use evenkeel_updater::{Health, RunningPod, Watched, Workload};
 
 /// Minutes of one pod, each once: what was seen of them before its hour went into a file, where replicas are not told apart.
 type Minutes = BTreeMap<u32, Health>;
@@ -68,7 +68,7 @@ impl Remembered {
         state: &State,
         cluster: &str,
         workload: &Workload,
-        pod: &Pod,
+        pod: &RunningPod,
         minutes: Minutes,
         now: u64,
     ) -> Option<Watched> {
@@ -105,7 +105,7 @@ impl Remembered {
 
     /// Forgets pods that are no canaries any more.
     pub(super) fn forget_others(&mut self, all: &[Workload]) {
-        let is_canary = |pod: &&Pod| pod.note.as_ref().is_some_and(|note| note.is_canary);
+        let is_canary = |pod: &&RunningPod| pod.note.as_ref().is_some_and(|note| note.is_canary);
         let there: Vec<&str> =
             all.iter().flat_map(|of| of.pods.iter().filter(is_canary)).map(|pod| pod.uid.as_str()).collect();
         self.0.retain(|uid, _| there.contains(&uid.as_str()));
@@ -113,7 +113,7 @@ impl Remembered {
 }
 
 /// The most memory that a container of a pod used in the present hour, and its minutes beside those of the pod's other containers.
-fn container(state: &State, id: SeriesId, pod: &Pod, minutes: &mut Minutes) -> Option<u64> {
+fn container(state: &State, id: SeriesId, pod: &RunningPod, minutes: &mut Minutes) -> Option<u64> {
     let mut peak = None;
     for kept in state.history.of_pod(id, &pod.name) {
         add(minutes.entry(kept.minute).or_default(), &health(&kept));

@@ -27,7 +27,7 @@ use std::time::Instant;
 use evenkeel_kubernetes::objects::Refused;
 use evenkeel_kubernetes::{ApiServer, ConnectError};
 use evenkeel_model::panic::Panic;
-use evenkeel_updater::{Action, Kept, Note, Now, Reason, Refusal, Stage, Workload, plan};
+use evenkeel_updater::{Note, Now, PlannedStep, Reason, SkippedStep, Stage, UpdaterMemory, Workload, plan};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -84,7 +84,7 @@ impl Updater {
 /// What is remembered from one pass to the next.
 #[derive(Debug, Default)]
 struct Passes {
-    kept: Kept,
+    kept: UpdaterMemory,
     remembered: Remembered,
     /// Namespaces with something under way.
     active: BTreeSet<String>,
@@ -256,8 +256,8 @@ fn active(
     active: &mut BTreeSet<String>,
     all: &[Workload],
     looked: &[String],
-    actions: &[Action],
-    refusals: &[Refusal],
+    actions: &[PlannedStep],
+    refusals: &[SkippedStep],
 ) {
     active.retain(|namespace| !looked.contains(namespace));
     active.extend(actions.iter().map(|action| action.namespace.clone()));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_kubernetes::View;
 use evenkeel_store::state::Event;
-use evenkeel_updater::{Cause, Offer, Pod};
+use evenkeel_updater::{EvictionOffer, OfferCause, RunningPod};
 
 use crate::api::Context;
 use crate::followed::Followed;
@@ -24,7 +24,7 @@ struct Offered {
     node: String,
     uid: String,
     workload: String,
-    offer: Offer,
+    offer: EvictionOffer,
 }
 
 /// Offers that are younger than `holds`, both in seconds.
@@ -57,7 +57,7 @@ impl Offers {
         let Some((namespace, pod)) = decision.pod.as_deref().and_then(|pod| pod.split_once('/')) else {
             return;
         };
-        let Some(cause) = decision.inputs.get("cause").and_then(|word| Cause::of(word)) else { return };
+        let Some(cause) = decision.inputs.get("cause").and_then(|word| OfferCause::of(word)) else { return };
         let Some(uid) = view.uid_on(&node.node, namespace, pod) else { return };
         if decision.inputs.get("pod_uid").is_some_and(|told| *told != uid) {
             return;
@@ -68,7 +68,7 @@ impl Offers {
             Some(container) => format!("Container {container}: {why}"),
             None => why.to_owned(),
         };
-        let offer = Offer {
+        let offer = EvictionOffer {
             id: format!("{}/{:x}/{}", node.node, decision.epoch, decision.seq),
             cause,
             why,
@@ -94,7 +94,7 @@ impl Offers {
     }
 
     /// The one about a pod as it is now; a pod that took the name of another is none of it.
-    pub(super) fn of(&self, namespace: &str, pod: &Pod) -> Option<Offer> {
+    pub(super) fn of(&self, namespace: &str, pod: &RunningPod) -> Option<EvictionOffer> {
         let offered = self.0.get(&(namespace.to_owned(), pod.name.clone()))?;
         let is_this = offered.uid == pod.uid && offered.node == pod.node;
         is_this.then(|| offered.offer.clone())

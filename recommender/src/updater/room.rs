@@ -9,7 +9,7 @@ use evenkeel_capacity::state::ClusterState;
 use evenkeel_kubernetes::{Live, View};
 use evenkeel_model::quantity::Quantity;
 use evenkeel_rightsizing::Resource;
-use evenkeel_updater::{Pod, Room, Size, Sizes, Two, Workload};
+use evenkeel_updater::{Room, RunningPod, Size, Sizes, Two, Workload};
 
 /// The simulator over what is followed. Nodes and what is on them are counted once a pass, and each step that is planned is counted, too.
 pub(super) struct Simulator<'a> {
@@ -52,7 +52,7 @@ fn with(before: &Sizes, change: &Sizes) -> Sizes {
 }
 
 impl Room for Simulator<'_> {
-    fn in_place(&mut self, workload: &Workload, pod: &Pod, sizes: &Sizes) -> Result<(), String> {
+    fn in_place(&mut self, workload: &Workload, pod: &RunningPod, sizes: &Sizes) -> Result<(), String> {
         let (old, new) = (sums(&pod.sizes), sums(&with(&pod.sizes, sizes)));
         let delta = [0, 1].map(|at| [0, 1].map(|of| new[at][of] - old[at][of]));
         self.quotas(&workload.namespace, &delta)?;
@@ -78,7 +78,7 @@ impl Room for Simulator<'_> {
         Ok(())
     }
 
-    fn anywhere(&mut self, workload: &Workload, pod: &Pod, sizes: &Sizes) -> Result<(), String> {
+    fn anywhere(&mut self, workload: &Workload, pod: &RunningPod, sizes: &Sizes) -> Result<(), String> {
         let manifest = self.view.manifest(&workload.namespace, &pod.name);
         let Some(mut asked) = manifest else {
             return Err("the pod is not known to the simulator".to_owned());

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use evenkeel_proto::v1;
-use evenkeel_updater::{Action, Case, Deed, Plan, Reason, Refusal, Workload};
+use evenkeel_updater::{Plan, PlannedStep, PodAction, Reason, ReplayCase, SkippedStep, Workload};
 use serde_json::{Value, json};
 
 use super::cases::Cases;
@@ -47,7 +47,7 @@ impl Came {
 struct Inner {
     steps: VecDeque<v1::PodUpdate>,
     /// With the time since which it is so, microseconds.
-    refusals: Vec<(Refusal, u64)>,
+    refusals: Vec<(SkippedStep, u64)>,
     cases: Cases,
     /// Steps by deed and what came of them.
     counts: BTreeMap<(&'static str, Came), u64>,
@@ -70,10 +70,10 @@ impl Told {
     /// A pass is over, which did not look at these namespaces: what was refused there before stays. What is refused anew.
     pub(super) fn passed(
         &self,
-        mut refusals: Vec<Refusal>,
+        mut refusals: Vec<SkippedStep>,
         others: &BTreeSet<String>,
         time_usec: u64,
-    ) -> Vec<Refusal> {
+    ) -> Vec<SkippedStep> {
         let mut inner = self.inner();
         let before = inner.refusals.iter().map(|(of, _)| of);
         refusals.extend(before.filter(|of| others.contains(&of.namespace)).cloned());
@@ -85,14 +85,14 @@ impl Told {
                 || (refusal.reason, format!("{}/{of}: {}", refusal.namespace, refusal.reason.as_str()));
             inner.by_policy.entry(refusal.policy.clone()).or_insert_with(told);
         }
-        let key = |refusal: &Refusal| {
-            let Refusal { namespace, workload, pod, reason, .. } = refusal;
+        let key = |refusal: &SkippedStep| {
+            let SkippedStep { namespace, workload, pod, reason, .. } = refusal;
             (namespace.clone(), workload.clone(), pod.clone(), *reason)
         };
         let before: BTreeMap<_, u64> = inner.refusals.iter().map(|(of, since)| (key(of), *since)).collect();
         let new = refusals.iter().filter(|refusal| !before.contains_key(&key(refusal))).cloned().collect();
         refusals.truncate(MOST);
-        let since = |of: Refusal| {
+        let since = |of: SkippedStep| {
             let since = before.get(&key(&of)).copied().unwrap_or(time_usec);
             (of, since)
         };
@@ -105,8 +105,8 @@ impl Told {
         &self,
         all: &[Workload],
         plan: &Plan,
-        new: &[Refusal],
-        case: impl Fn(&Workload) -> Case,
+        new: &[SkippedStep],
+        case: impl Fn(&Workload) -> ReplayCase,
     ) {
         let steps = plan.actions.iter().map(|action| (&action.namespace, &action.workload));
         let told: BTreeSet<_> = steps.chain(new.iter().map(|of| (&of.namespace, &of.workload))).collect();
@@ -137,10 +137,10 @@ impl Told {
     }
 
     /// A step was taken, or was to be.
-    pub(super) fn step(&self, action: &Action, came: Came, error: &str, time_usec: u64) {
+    pub(super) fn step(&self, action: &PlannedStep, came: Came, error: &str, time_usec: u64) {
         let mut inner = self.inner();
         *inner.counts.entry((action.deed.as_str(), came)).or_default() += 1;
-        if action.reason == Reason::Offered && matches!(action.deed, Deed::Evict { .. }) {
+        if action.reason == Reason::Offered && matches!(action.deed, PodAction::Evict { .. }) {
             *inner.offered.entry(came).or_default() += 1;
         }
         // What would be done is told once for as long as nobody does it.
@@ -218,7 +218,7 @@ impl Told {
             (namespace.is_empty() || namespace == of || of.is_empty())
                 && (pod.is_empty() || name.is_empty() || pod == name)
         };
-        let left = |(of, since): &(Refusal, u64)| v1::PodLeftAlone {
+        let left = |(of, since): &(SkippedStep, u64)| v1::PodLeftAlone {
             namespace: of.namespace.clone(),
             workload: of.workload.clone(),
             policy: of.policy.clone(),
@@ -260,7 +260,7 @@ fn inputs<T: FromIterator<(String, String)>>(inputs: &[(&'static str, String)]) 
 }
 
 /// A refusal with its inputs.
-pub(super) fn left(refusal: &Refusal) -> Value {
+pub(super) fn left(refusal: &SkippedStep) -> Value {
     json!({
         "namespace": refusal.namespace, "workload": refusal.workload, "policy": refusal.policy, "pod": refusal.pod,
         "reason": refusal.reason.as_str(), "why": refusal.why, "inputs": inputs::<BTreeMap<_, _>>(&refusal.inputs),
@@ -268,7 +268,7 @@ pub(super) fn left(refusal: &Refusal) -> Value {
 }
 
 /// A step with its inputs.
-pub(super) fn written(action: &Action) -> Value {
+pub(super) fn written(action: &PlannedStep) -> Value {
     json!({
         "namespace": action.namespace, "workload": action.workload, "policy": action.policy, "pod": action.pod,
         "uid": action.uid, "node": action.node, "deed": action.deed.as_str(), "reason": action.reason.as_str(),

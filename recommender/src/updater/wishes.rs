@@ -7,7 +7,7 @@ use evenkeel_kubernetes::View;
 use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::policy::Policy;
-use evenkeel_updater::{Target, Two};
+use evenkeel_updater::{TargetRequest, Two};
 
 use super::offers::Offers;
 use crate::acting::is_meant;
@@ -17,7 +17,7 @@ use crate::api::Context;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Wish {
     pub(super) policy: Arc<Policy>,
-    pub(super) targets: BTreeMap<String, Two<Option<Target>>>,
+    pub(super) targets: BTreeMap<String, Two<Option<TargetRequest>>>,
 }
 
 /// By namespace and workload.
@@ -46,7 +46,7 @@ pub(super) fn wishes(context: &Context, cluster: &str, is_revert: bool, offers: 
         let at = usize::from(r.resource != Resource::Cpu.as_str());
         if let Some(request) = r.request.filter(|_| is_meant) {
             wish.targets.entry(r.container.clone()).or_default()[at] =
-                Some(Target { request, limit: limit(r) });
+                Some(TargetRequest { request, limit: limit(r) });
         }
     }
     wishes
@@ -74,7 +74,7 @@ pub(super) fn differing(view: &View, wishes: &Wishes) -> BTreeSet<String> {
     wishes.iter().filter(differs).map(|(namespace, _)| namespace.clone()).collect()
 }
 
-fn is_far(wish: &Wish, target: Option<Target>, now: Option<u64>) -> bool {
+fn is_far(wish: &Wish, target: Option<TargetRequest>, now: Option<u64>) -> bool {
     let (Some(target), updates) = (target, &wish.policy.updates) else { return false };
     let Some(now) = now.filter(|now| *now > 0) else { return true };
     let part = (target.request as f64 - now as f64) / now as f64;

@@ -16,16 +16,16 @@ use std::collections::BTreeMap;
 
 use evenkeel_model::panic::Panic;
 
-use crate::facts::{Now, Pod, Rules, Sizes, Workload};
-use crate::kept::{Kept, Key, Remembered, key};
+use crate::facts::{Now, RunningPod, Sizes, UpdateRules, Workload};
+use crate::kept::{Key, Remembered, UpdaterMemory, key};
 use crate::note::Note;
-use crate::pods::{Standing, standing};
-use crate::replay::Case;
-use crate::sizes::Wanted;
-pub use asked::Answer;
-use asked::Asked;
+use crate::pods::{PodProgress, standing};
+use crate::replay::ReplayCase;
+use crate::sizes::TargetSizes;
+use asked::AnswerRecorder;
+pub use asked::PlanAnswer;
 pub use reason::Reason;
-use slots::Slots;
+use slots::ReplicaBudget;
 
 /// What the simulator says.
 pub trait Room {
@@ -33,18 +33,18 @@ pub trait Room {
     ///
     /// # Errors
     /// What is missing.
-    fn in_place(&mut self, workload: &Workload, pod: &Pod, sizes: &Sizes) -> Result<(), String>;
+    fn in_place(&mut self, workload: &Workload, pod: &RunningPod, sizes: &Sizes) -> Result<(), String>;
 
     /// Whether a pod like this one, with these sizes and made anew, has room anywhere once this one is gone.
     ///
     /// # Errors
     /// What is missing.
-    fn anywhere(&mut self, workload: &Workload, pod: &Pod, sizes: &Sizes) -> Result<(), String>;
+    fn anywhere(&mut self, workload: &Workload, pod: &RunningPod, sizes: &Sizes) -> Result<(), String>;
 }
 
 /// What is done to a pod.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Deed {
+pub enum PodAction {
     /// It is resized in place.
     Resize {
         /// What these containers have.
@@ -61,7 +61,7 @@ pub enum Deed {
     Note,
 }
 
-impl Deed {
+impl PodAction {
     /// The word.
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -74,7 +74,7 @@ impl Deed {
 
 /// A step that is taken.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Action {
+pub struct PlannedStep {
     /// Namespace.
     pub namespace: String,
     /// The controller at the top.
@@ -90,7 +90,7 @@ pub struct Action {
     /// Its node.
     pub node: String,
     /// What is done.
-    pub deed: Deed,
+    pub deed: PodAction,
     /// What is written on the pod before.
     pub note: Option<Note>,
     /// Why.
@@ -103,7 +103,7 @@ pub struct Action {
 
 /// A step that is not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct SkippedStep {
     /// Namespace; empty where it is about all.
     pub namespace: String,
     /// The controller at the top.
@@ -124,22 +124,22 @@ pub struct Refusal {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plan {
     /// Steps.
-    pub actions: Vec<Action>,
+    pub actions: Vec<PlannedStep>,
     /// What is not done though it differs.
-    pub refusals: Vec<Refusal>,
+    pub refusals: Vec<SkippedStep>,
     /// What was remembered of each workload before.
     before: BTreeMap<Key, Remembered>,
     /// What was answered about each.
-    given: BTreeMap<Key, Vec<Answer>>,
+    given: BTreeMap<Key, Vec<PlanAnswer>>,
 }
 
 impl Plan {
     /// All that the choice about one of the workloads rests on.
-    pub fn case(&self, workload: &Workload, rules: &Rules, now: &Now) -> Case {
+    pub fn case(&self, workload: &Workload, rules: &UpdateRules, now: &Now) -> ReplayCase {
         let (key, outcome) = (key(workload), self.outcome(workload));
         let remembered = self.before.get(&key).cloned().unwrap_or_default();
         let answers = self.given.get(&key).cloned().unwrap_or_default();
-        Case::new(*rules, now.clone(), workload.clone(), (remembered, answers), outcome)
+        ReplayCase::new(*rules, now.clone(), workload.clone(), (remembered, answers), outcome)
     }
 }
 
@@ -149,8 +149,8 @@ type Told = (Reason, String);
 /// A workload while it is looked at.
 struct Looked<'a> {
     workload: &'a Workload,
-    standings: Vec<Standing>,
-    slots: Slots,
+    standings: Vec<PodProgress>,
+    slots: ReplicaBudget,
     /// A replica is the canary, and not known to be good.
     is_watching: Option<String>,
     /// Nothing is evicted before this time.
@@ -158,46 +158,52 @@ struct Looked<'a> {
 }
 
 /// A pod that should have other sizes.
-struct Candidate {
+struct ResizeCandidate {
     at: usize,
     pod: usize,
-    wanted: Wanted,
+    wanted: TargetSizes,
     /// It was OOM-killed, or its agent says that it should go.
     is_urgent: bool,
 }
 
 /// What is looked at, and what came of it so far.
 struct Planner<'a> {
-    rules: &'a Rules,
+    rules: &'a UpdateRules,
     now: &'a Now,
-    kept: &'a mut Kept,
-    asked: Asked<'a>,
+    kept: &'a mut UpdaterMemory,
+    asked: AnswerRecorder<'a>,
     plan: Plan,
 }
 
 /// What is done now. `kept` takes in what is planned; whoever carries it out tells it of evictions that were refused.
-pub fn plan(all: &[Workload], kept: &mut Kept, rules: &Rules, now: &Now, room: &mut dyn Room) -> Plan {
+pub fn plan(
+    all: &[Workload],
+    kept: &mut UpdaterMemory,
+    rules: &UpdateRules,
+    now: &Now,
+    room: &mut dyn Room,
+) -> Plan {
     kept.forget_others(all, rules, now.seconds);
-    planned(all, kept, rules, now, Asked::now(room))
+    planned(all, kept, rules, now, AnswerRecorder::now(room))
 }
 
 /// Of one workload, by what was answered about it before.
 pub(crate) fn again(
     workload: &Workload,
-    kept: &mut Kept,
-    rules: &Rules,
+    kept: &mut UpdaterMemory,
+    rules: &UpdateRules,
     now: &Now,
-    answers: Vec<Answer>,
+    answers: Vec<PlanAnswer>,
 ) -> Plan {
-    planned(std::slice::from_ref(workload), kept, rules, now, Asked::then(answers))
+    planned(std::slice::from_ref(workload), kept, rules, now, AnswerRecorder::then(answers))
 }
 
 fn planned<'a>(
     all: &[Workload],
-    kept: &'a mut Kept,
-    rules: &'a Rules,
+    kept: &'a mut UpdaterMemory,
+    rules: &'a UpdateRules,
     now: &'a Now,
-    asked: Asked<'a>,
+    asked: AnswerRecorder<'a>,
 ) -> Plan {
     let before = all.iter().map(|workload| (key(workload), kept.of(workload))).collect();
     let mut planner = Planner { rules, now, kept, asked, plan: Plan { before, ..Plan::default() } };
@@ -206,7 +212,7 @@ fn planned<'a>(
         let (namespace, workload, policy, pod) = Default::default();
         let inputs = vec![("panic", "freeze".to_owned()), ("time", now.seconds.to_string())];
         let reason = Reason::Frozen;
-        planner.plan.refusals.push(Refusal { namespace, workload, policy, pod, reason, why, inputs });
+        planner.plan.refusals.push(SkippedStep { namespace, workload, policy, pod, reason, why, inputs });
         return planner.plan;
     }
     let mut looked: Vec<Looked<'_>> = all.iter().map(|workload| planner.look(workload)).collect();
@@ -220,13 +226,13 @@ fn planned<'a>(
         planner.candidates(at, looked, &mut candidates);
     }
     candidates.sort_by(|a, b| {
-        let key = |candidate: &Candidate| {
+        let key = |candidate: &ResizeCandidate| {
             let workload = looked[candidate.at].workload;
             let pod = &workload.pods[candidate.pod];
             let is_canary = pod.note.as_ref().is_some_and(|note| note.is_canary);
             (Reverse(candidate.is_urgent), Reverse(candidate.wanted.rises), Reverse(is_canary))
         };
-        let name = |candidate: &Candidate| {
+        let name = |candidate: &ResizeCandidate| {
             let workload = looked[candidate.at].workload;
             (workload.namespace.as_str(), workload.name.as_str(), workload.pods[candidate.pod].name.as_str())
         };
@@ -243,8 +249,8 @@ fn planned<'a>(
 }
 
 impl Planner<'_> {
-    fn refuse(&mut self, workload: &Workload, pod: Option<&Pod>, (reason, why): Told) {
-        self.plan.refusals.push(Refusal {
+    fn refuse(&mut self, workload: &Workload, pod: Option<&RunningPod>, (reason, why): Told) {
+        self.plan.refusals.push(SkippedStep {
             namespace: workload.namespace.clone(),
             workload: workload.name.clone(),
             policy: workload.policy.clone(),
@@ -255,8 +261,8 @@ impl Planner<'_> {
         });
     }
 
-    /// The facts that most choices rest on; all of them are in a [`Case`].
-    fn inputs(&self, workload: &Workload, pod: Option<&Pod>) -> Vec<(&'static str, String)> {
+    /// The facts that most choices rest on; all of them are in a [`ReplayCase`].
+    fn inputs(&self, workload: &Workload, pod: Option<&RunningPod>) -> Vec<(&'static str, String)> {
         let disruptions = workload.allowed_disruptions;
         let mut inputs = vec![
             ("replicas", workload.replicas.to_string()),
@@ -281,7 +287,14 @@ impl Planner<'_> {
         inputs
     }
 
-    fn act(&mut self, looked: &Looked<'_>, pod: &Pod, deed: Deed, note: Option<Note>, (reason, why): Told) {
+    fn act(
+        &mut self,
+        looked: &Looked<'_>,
+        pod: &RunningPod,
+        deed: PodAction,
+        note: Option<Note>,
+        (reason, why): Told,
+    ) {
         let (workload, slots) = (looked.workload, &looked.slots);
         let mut inputs = self.inputs(workload, Some(pod));
         inputs.extend([
@@ -289,7 +302,7 @@ impl Planner<'_> {
             ("changing", slots.busy.to_string()),
             ("may_be_away", slots.most.to_string()),
         ]);
-        self.plan.actions.push(Action {
+        self.plan.actions.push(PlannedStep {
             namespace: workload.namespace.clone(),
             workload: workload.name.clone(),
             policy: workload.policy.clone(),
@@ -314,9 +327,9 @@ impl Planner<'_> {
     }
 
     fn look<'a>(&mut self, workload: &'a Workload) -> Looked<'a> {
-        let standings: Vec<Standing> =
+        let standings: Vec<PodProgress> =
             workload.pods.iter().map(|pod| standing(pod, self.rules, self.now.seconds)).collect();
-        let slots = Slots::of(workload, &standings);
+        let slots = ReplicaBudget::of(workload, &standings);
         Looked { workload, standings, slots, is_watching: None, fruitless: None }
     }
 }

@@ -3,29 +3,34 @@
 
 use evenkeel_rightsizing::policy::update::Evict;
 
-use crate::facts::{Cause, Offer, Pod, Sizes};
-use crate::plan::{Deed, Looked, Planner, Reason, Told};
+use crate::facts::{EvictionOffer, OfferCause, RunningPod, Sizes};
+use crate::plan::{Looked, Planner, PodAction, Reason, Told};
 use crate::sizes;
 
 impl Planner<'_> {
     /// What the agent says of a pod, while that holds and nothing has answered it: what was OOM-killed and has got more memory since is to have
     /// its chance.
-    pub(super) fn offer<'p>(&self, pod: &'p Pod) -> Option<&'p Offer> {
+    pub(super) fn offer<'p>(&self, pod: &'p RunningPod) -> Option<&'p EvictionOffer> {
         let offer = pod.offer.as_ref()?;
         let is_over = self.now.seconds >= offer.at.saturating_add(self.rules.offer_seconds);
         let is_answered = pod.note.as_ref().is_some_and(|note| {
             note.at >= offer.at
-                && offer.cause == Cause::OomKill
+                && offer.cause == OfferCause::OomKill
                 && sizes::has_more_memory(&note.holds(), &note.before)
         });
         (!is_over && !is_answered).then_some(offer)
     }
 
     /// Evicts a pod because its agent says that it should go.
-    pub(super) fn offered(&mut self, looked: &mut Looked<'_>, pod: &Pod, offer: &Offer) -> Result<(), Told> {
+    pub(super) fn offered(
+        &mut self,
+        looked: &mut Looked<'_>,
+        pod: &RunningPod,
+        offer: &EvictionOffer,
+    ) -> Result<(), Told> {
         let workload = looked.workload;
         match (workload.updates.evict_offers, offer.cause) {
-            (Evict::Always, _) | (Evict::Oom, Cause::OomKill) => {}
+            (Evict::Always, _) | (Evict::Oom, OfferCause::OomKill) => {}
             (Evict::Oom, _) => {
                 let why = "its policy carries out offers of agents after OOM kills alone (evictOffers: oom)";
                 return Err((Reason::EvictNever, format!("{why}: {}", offer.why)));
@@ -46,17 +51,17 @@ impl Planner<'_> {
         looked.slots.may(pod, true)?;
         self.asked.anywhere(workload, pod, &pod.sizes).map_err(|why| (Reason::NoRoom, why))?;
         self.paced(workload)?;
-        self.act(looked, pod, Deed::Evict { to: Sizes::new() }, None, (Reason::Offered, message(offer)));
+        self.act(looked, pod, PodAction::Evict { to: Sizes::new() }, None, (Reason::Offered, message(offer)));
         looked.slots.takes(pod, true);
         Ok(())
     }
 }
 
 /// What an Event says, in the kubelet's words where its evictions have them (`nodeLowMessageFmt` of pkg/kubelet/eviction/helpers.go).
-fn message(offer: &Offer) -> String {
+fn message(offer: &EvictionOffer) -> String {
     match offer.cause {
-        Cause::OomKill => offer.why.clone(),
-        Cause::Pressure => format!("The node was low on resource: memory. {}", offer.why),
-        Cause::Starvation => format!("The node was low on resource: cpu. {}", offer.why),
+        OfferCause::OomKill => offer.why.clone(),
+        OfferCause::Pressure => format!("The node was low on resource: memory. {}", offer.why),
+        OfferCause::Starvation => format!("The node was low on resource: cpu. {}", offer.why),
     }
 }

@@ -1,12 +1,12 @@
 //! How many replicas of a workload are away, and may be.
 
-use crate::facts::{Pod, Workload};
+use crate::facts::{RunningPod, Workload};
 use crate::plan::{Reason, Told};
-use crate::pods::Standing;
+use crate::pods::PodProgress;
 
 /// How many replicas of a workload are away, and may be.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Slots {
+pub(super) struct ReplicaBudget {
     /// Those that do not serve.
     pub(super) away: u32,
     /// Those that serve while a step of them is under way.
@@ -19,9 +19,9 @@ pub(super) struct Slots {
     pub(super) min_replicas: u32,
 }
 
-impl Slots {
-    pub(super) fn of(workload: &Workload, standings: &[Standing]) -> Self {
-        let serves = |pod: &Pod| pod.is_ready && !pod.is_ending;
+impl ReplicaBudget {
+    pub(super) fn of(workload: &Workload, standings: &[PodProgress]) -> Self {
+        let serves = |pod: &RunningPod| pod.is_ready && !pod.is_ending;
         let ready = workload.pods.iter().filter(|pod| serves(pod)).count();
         let busy = workload
             .pods
@@ -40,7 +40,7 @@ impl Slots {
     }
 
     /// Whether one more pod may be changed; one that does not serve is away already.
-    pub(super) fn may(&self, pod: &Pod, disturbs: bool) -> Result<(), Told> {
+    pub(super) fn may(&self, pod: &RunningPod, disturbs: bool) -> Result<(), Told> {
         let own = u32::from(!pod.is_ready);
         let others = self.away.saturating_sub(own) + self.busy;
         if others + 1 > self.most {
@@ -66,7 +66,7 @@ impl Slots {
         }
     }
 
-    pub(super) fn takes(&mut self, pod: &Pod, disturbs: bool) {
+    pub(super) fn takes(&mut self, pod: &RunningPod, disturbs: bool) {
         self.busy += u32::from(pod.is_ready);
         if disturbs {
             self.disruptions = self.disruptions.map(|left| left.saturating_sub(1));

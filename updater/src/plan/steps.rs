@@ -4,15 +4,15 @@ use evenkeel_model::panic::Panic;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::policy::update::Evict;
 
-use crate::facts::{Cause, Pod, Resizing, Sizes, Workload, place};
+use crate::facts::{OfferCause, Resizing, RunningPod, Sizes, Workload, place};
 use crate::note::{self, MOST_BYTES, Note, Stage};
-use crate::plan::{Candidate, Deed, Looked, Planner, Reason, Told};
-use crate::pods::Standing;
-use crate::sizes::{self, Wanted};
+use crate::plan::{Looked, Planner, PodAction, Reason, ResizeCandidate, Told};
+use crate::pods::PodProgress;
+use crate::sizes::{self, TargetSizes};
 
 impl Planner<'_> {
     /// Whether its policy lets a pod be disturbed.
-    fn may_disturb(workload: &Workload, pod: &Pod) -> Result<(), Told> {
+    fn may_disturb(workload: &Workload, pod: &RunningPod) -> Result<(), Told> {
         match workload.updates.evict {
             Evict::Always => Ok(()),
             Evict::Oom if pod.was_oom_killed => Ok(()),
@@ -30,7 +30,7 @@ impl Planner<'_> {
     pub(super) fn evictable(
         &mut self,
         looked: &Looked<'_>,
-        pod: &Pod,
+        pod: &RunningPod,
         to: &Sizes,
         is_under_way: bool,
     ) -> Result<(), Told> {
@@ -61,7 +61,12 @@ impl Planner<'_> {
     }
 
     /// What of a workload's pods should have other sizes, or should go.
-    pub(super) fn candidates(&mut self, at: usize, looked: &Looked<'_>, candidates: &mut Vec<Candidate>) {
+    pub(super) fn candidates(
+        &mut self,
+        at: usize,
+        looked: &Looked<'_>,
+        candidates: &mut Vec<ResizeCandidate>,
+    ) {
         let workload = looked.workload;
         let is_revert = self.now.panic == Panic::Revert;
         let mut found = Vec::new();
@@ -73,9 +78,9 @@ impl Planner<'_> {
             let is_at_rest = !standing.is_under_way() && pod.resizing == Resizing::Settled;
             let is_offered = !is_revert && is_at_rest && self.offer(pod).is_some();
             let wanted = match (is_revert, &pod.note) {
-                _ if *standing != Standing::Free => Wanted::default(),
+                _ if *standing != PodProgress::Free => TargetSizes::default(),
                 (true, Some(note)) => sizes::originals(pod, &note.original),
-                (true, None) => Wanted::default(),
+                (true, None) => TargetSizes::default(),
                 (false, _) => sizes::wanted(workload, pod),
             };
             for told in &wanted.left {
@@ -83,7 +88,7 @@ impl Planner<'_> {
             }
             if wanted.is_change() || is_offered {
                 let is_urgent = is_offered || pod.was_oom_killed;
-                found.push(Candidate { at, pod: number, wanted, is_urgent });
+                found.push(ResizeCandidate { at, pod: number, wanted, is_urgent });
             }
         }
         if found.is_empty() {
@@ -114,7 +119,7 @@ impl Planner<'_> {
     }
 
     /// Takes a new step, or says why it does not.
-    pub(super) fn step(&mut self, looked: &mut Looked<'_>, candidate: Candidate) {
+    pub(super) fn step(&mut self, looked: &mut Looked<'_>, candidate: ResizeCandidate) {
         let (workload, wanted) = (looked.workload, candidate.wanted);
         let Some(pod) = workload.pods.get(candidate.pod) else { return };
         let taken = if self.now.panic == Panic::Revert {
@@ -128,12 +133,18 @@ impl Planner<'_> {
     }
 
     /// A pod gets what is recommended, or goes where its agent says so. What is killed for want of memory, and may get more, gets that first.
-    fn forward(&mut self, looked: &mut Looked<'_>, pod: &Pod, wanted: &Wanted) -> Result<(), Told> {
+    fn forward(
+        &mut self,
+        looked: &mut Looked<'_>,
+        pod: &RunningPod,
+        wanted: &TargetSizes,
+    ) -> Result<(), Told> {
         let Some(offer) = self.offer(pod).cloned() else { return self.change(looked, pod, wanted) };
         if !wanted.is_change() {
             return self.offered(looked, pod, &offer);
         }
-        let is_answer = offer.cause == Cause::OomKill && sizes::has_more_memory(&wanted.sizes, &pod.sizes);
+        let is_answer =
+            offer.cause == OfferCause::OomKill && sizes::has_more_memory(&wanted.sizes, &pod.sizes);
         let first =
             if is_answer { self.change(looked, pod, wanted) } else { self.offered(looked, pod, &offer) };
         let Err(told) = first else { return Ok(()) };
@@ -141,7 +152,12 @@ impl Planner<'_> {
         if is_answer { self.offered(looked, pod, &offer) } else { self.change(looked, pod, wanted) }
     }
 
-    fn change(&mut self, looked: &mut Looked<'_>, pod: &Pod, wanted: &Wanted) -> Result<(), Told> {
+    fn change(
+        &mut self,
+        looked: &mut Looked<'_>,
+        pod: &RunningPod,
+        wanted: &TargetSizes,
+    ) -> Result<(), Told> {
         let workload = looked.workload;
         let age = self.now.seconds.saturating_sub(pod.created);
         if age < workload.updates.min_age_seconds && !pod.was_oom_killed {
@@ -203,7 +219,7 @@ impl Planner<'_> {
     }
 
     /// Whether a pod may be resized in place.
-    fn in_place(&mut self, looked: &Looked<'_>, pod: &Pod, wanted: &Wanted) -> Result<(), Told> {
+    fn in_place(&mut self, looked: &Looked<'_>, pod: &RunningPod, wanted: &TargetSizes) -> Result<(), Told> {
         let workload = looked.workload;
         if wanted.class != Some(pod.class) {
             let (was, new) = (pod.class, wanted.class.map(|class| class.to_string()).unwrap_or_default());
@@ -231,7 +247,7 @@ impl Planner<'_> {
         self.asked.in_place(workload, pod, &wanted.sizes).map_err(|why| (Reason::NoRoom, why))
     }
 
-    fn resize(&mut self, looked: &mut Looked<'_>, pod: &Pod, wanted: &Wanted, is_canary: bool) {
+    fn resize(&mut self, looked: &mut Looked<'_>, pod: &RunningPod, wanted: &TargetSizes, is_canary: bool) {
         let from = sizes::of(&pod.sizes, &wanted.sizes);
         let before = pod.note.as_ref();
         let is_again =
@@ -253,7 +269,14 @@ impl Planner<'_> {
     }
 
     /// Plans a resize, unless its note is longer than a pod bears.
-    fn take(&mut self, looked: &mut Looked<'_>, pod: &Pod, wanted: &Wanted, note: Note, told: Told) {
+    fn take(
+        &mut self,
+        looked: &mut Looked<'_>,
+        pod: &RunningPod,
+        wanted: &TargetSizes,
+        note: Note,
+        told: Told,
+    ) {
         if note.text().len() > MOST_BYTES {
             let why = format!("what is to be noted on it is longer than {MOST_BYTES} bytes");
             self.refuse(looked.workload, Some(pod), (Reason::Unsupported, why));
@@ -263,12 +286,17 @@ impl Planner<'_> {
         if note.is_canary {
             looked.is_watching = Some(format!("{} is the first replica", pod.name));
         }
-        self.act(looked, pod, Deed::Resize { from, to: wanted.sizes.clone() }, Some(note), told);
+        self.act(looked, pod, PodAction::Resize { from, to: wanted.sizes.clone() }, Some(note), told);
         looked.slots.takes(pod, wanted.restarts);
     }
 
     /// Gives back what a pod had at first.
-    fn revert(&mut self, looked: &mut Looked<'_>, pod: &Pod, wanted: &Wanted) -> Result<(), Told> {
+    fn revert(
+        &mut self,
+        looked: &mut Looked<'_>,
+        pod: &RunningPod,
+        wanted: &TargetSizes,
+    ) -> Result<(), Told> {
         let Some(note) = &pod.note else { return Ok(()) };
         if wanted.class != Some(pod.class) {
             return Err((
@@ -300,7 +328,7 @@ impl Planner<'_> {
     }
 }
 
-fn reason(pod: &Pod, wanted: &Wanted) -> Reason {
+fn reason(pod: &RunningPod, wanted: &TargetSizes) -> Reason {
     match (pod.was_oom_killed, wanted.rises) {
         (true, true) => Reason::OomKilled,
         (false, true) => Reason::Raise,
@@ -309,7 +337,7 @@ fn reason(pod: &Pod, wanted: &Wanted) -> Reason {
 }
 
 /// What changes, such as `main: memory 64Mi/- to 128Mi/-`.
-fn words(pod: &Pod, wanted: &Wanted) -> String {
+fn words(pod: &RunningPod, wanted: &TargetSizes) -> String {
     let mut all = Vec::new();
     for (name, new) in &wanted.sizes {
         let Some(old) = pod.sizes.get(name) else { continue };

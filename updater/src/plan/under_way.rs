@@ -4,11 +4,11 @@
 use evenkeel_model::panic::Panic;
 
 use crate::canary;
-use crate::facts::{Pod, Resizing, Sizes};
+use crate::facts::{Resizing, RunningPod, Sizes};
 use crate::kept::LastEviction;
 use crate::note::{Note, Stage};
-use crate::plan::{Deed, Looked, Planner, Reason, Told};
-use crate::pods::Standing;
+use crate::plan::{Looked, Planner, PodAction, Reason, Told};
+use crate::pods::PodProgress;
 use crate::sizes;
 
 impl Planner<'_> {
@@ -26,14 +26,14 @@ impl Planner<'_> {
         }
         for (at, pod) in workload.pods.iter().enumerate() {
             match looked.standings[at].clone() {
-                Standing::Free => self.canary(looked, pod),
-                Standing::Waits(reason, why) => {
+                PodProgress::Free => self.canary(looked, pod),
+                PodProgress::Waits(reason, why) => {
                     if pod.note.as_ref().is_some_and(|note| note.is_canary && note.stage == Stage::Asked) {
                         looked.is_watching = Some(format!("{} is the first replica: {why}", pod.name));
                     }
                     self.refuse(workload, Some(pod), (reason, why));
                 }
-                Standing::Over(note) => {
+                PodProgress::Over(note) => {
                     if note.is_canary {
                         looked.is_watching =
                             Some(format!("{} is the first replica, and is watched", pod.name));
@@ -41,13 +41,13 @@ impl Planner<'_> {
                     self.act(
                         looked,
                         pod,
-                        Deed::Note,
+                        PodAction::Note,
                         Some(note),
                         (Reason::Finished, "what was asked for is in force".into()),
                     );
                 }
-                Standing::Stuck(why) => self.stuck(looked, pod, &why),
-                Standing::GoesBack => {
+                PodProgress::Stuck(why) => self.stuck(looked, pod, &why),
+                PodProgress::GoesBack => {
                     let note = pod.note.clone();
                     let why = note.as_ref().map(|note| note.why.clone()).unwrap_or_default();
                     self.back(looked, pod, note, (Reason::GaveUp, why));
@@ -57,7 +57,7 @@ impl Planner<'_> {
     }
 
     /// A pod was made in the place of an evicted one, and has what it is to have: it is watched as one that was resized.
-    fn made(&mut self, looked: &mut Looked<'_>, pod: &Pod, before: Sizes) {
+    fn made(&mut self, looked: &mut Looked<'_>, pod: &RunningPod, before: Sizes) {
         let workload = looked.workload;
         if workload.updates.canary_seconds == 0 || pod.note.is_some() || self.now.panic.is_on() {
             return;
@@ -88,7 +88,7 @@ impl Planner<'_> {
         self.act(
             looked,
             pod,
-            Deed::Note,
+            PodAction::Note,
             Some(note),
             (Reason::Finished, "it was made in the place of an evicted one".into()),
         );
@@ -102,7 +102,7 @@ impl Planner<'_> {
     }
 
     /// Looks at a canary whose size is in force.
-    fn canary(&mut self, looked: &mut Looked<'_>, pod: &Pod) {
+    fn canary(&mut self, looked: &mut Looked<'_>, pod: &RunningPod) {
         let Some(note) = pod.note.as_ref().filter(|note| note.is_canary && note.stage == Stage::Done) else {
             return;
         };
@@ -125,7 +125,7 @@ impl Planner<'_> {
             );
             let note = note.at_stage(Stage::Passed, now, "");
             looked.is_watching = Some(format!("{} is the first replica, and passes now", pod.name));
-            self.act(looked, pod, Deed::Note, Some(note), (Reason::CanaryPassed, why));
+            self.act(looked, pod, PodAction::Note, Some(note), (Reason::CanaryPassed, why));
         } else {
             let why = format!("only {} of {seconds} s were measured", watched.after.seconds);
             looked.is_watching = Some(format!("{} is the first replica: {why}", pod.name));
@@ -133,13 +133,13 @@ impl Planner<'_> {
     }
 
     /// Asks again for what a pod had before.
-    fn back(&mut self, looked: &mut Looked<'_>, pod: &Pod, note: Option<Note>, told: Told) {
+    fn back(&mut self, looked: &mut Looked<'_>, pod: &RunningPod, note: Option<Note>, told: Told) {
         let Some(note) = note else { return };
         let workload = looked.workload;
         let (from, to) = (sizes::of(&pod.sizes, &note.before), note.back());
         let checked = self.allowed_back(looked, pod, &from, &to).and_then(|()| self.paced(workload));
         match checked {
-            Ok(()) => self.act(looked, pod, Deed::Resize { from, to }, Some(note), told),
+            Ok(()) => self.act(looked, pod, PodAction::Resize { from, to }, Some(note), told),
             Err((reason, why)) => {
                 let why = format!("it cannot go back ({}): {why}", told.1);
                 self.refuse(workload, Some(pod), (reason, why));
@@ -147,7 +147,13 @@ impl Planner<'_> {
         }
     }
 
-    fn allowed_back(&mut self, looked: &Looked<'_>, pod: &Pod, from: &Sizes, to: &Sizes) -> Result<(), Told> {
+    fn allowed_back(
+        &mut self,
+        looked: &Looked<'_>,
+        pod: &RunningPod,
+        from: &Sizes,
+        to: &Sizes,
+    ) -> Result<(), Told> {
         if sizes::class(&sizes::with(&pod.sizes, to)) != pod.class {
             return Err((Reason::ClassWouldChange, "its class would change".to_owned()));
         }
@@ -167,7 +173,7 @@ impl Planner<'_> {
     }
 
     /// A step goes no further: the pod is evicted, or what it had before is asked for again.
-    fn stuck(&mut self, looked: &mut Looked<'_>, pod: &Pod, why: &str) {
+    fn stuck(&mut self, looked: &mut Looked<'_>, pod: &RunningPod, why: &str) {
         let Some(note) = pod.note.clone() else { return };
         let evicts = self.now.panic == Panic::Off && self.evictable(looked, pod, &note.target, true).is_ok();
         if evicts && self.paced(looked.workload).is_ok() {
@@ -179,16 +185,16 @@ impl Planner<'_> {
         self.back(looked, pod, Some(note), (Reason::GaveUp, why.to_owned()));
     }
 
-    pub(super) fn evict(&mut self, looked: &mut Looked<'_>, pod: &Pod, to: Sizes, told: Told) {
+    pub(super) fn evict(&mut self, looked: &mut Looked<'_>, pod: &RunningPod, to: Sizes, told: Told) {
         self.kept.evicts(looked.workload, pod, self.now.seconds);
-        self.act(looked, pod, Deed::Evict { to }, None, told);
+        self.act(looked, pod, PodAction::Evict { to }, None, told);
         looked.slots.takes(pod, true);
         looked.is_watching = Some(format!("{} is evicted", pod.name));
     }
 }
 
 /// Whether a container restarts by this.
-fn restarts(pod: &Pod, from: &Sizes, to: &Sizes) -> bool {
+fn restarts(pod: &RunningPod, from: &Sizes, to: &Sizes) -> bool {
     to.iter().any(|(name, new)| {
         let (old, container) = (from.get(name), pod.containers.get(name));
         container.is_some_and(|container| {

@@ -9,7 +9,8 @@ use evenkeel_model::qos_class::QosClass;
 use evenkeel_rightsizing::policy::LimitsMode;
 use evenkeel_rightsizing::policy::update::Updates;
 use evenkeel_updater::{
-    Container, Kept, Now, Plan, Pod, Reason, Resizing, Room, Rules, Size, Sizes, Target, Workload, plan,
+    Now, Plan, Reason, Resizing, Room, RunningContainer, RunningPod, Size, Sizes, TargetRequest, UpdateRules,
+    UpdaterMemory, Workload, plan,
 };
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -23,9 +24,9 @@ pub(crate) fn main_of(cpu: Size, memory: Size) -> Sizes {
     BTreeMap::from([("main".to_owned(), [cpu, memory])])
 }
 
-pub(crate) fn pod(name: &str) -> Pod {
-    let container = Container { peak_memory: Some(50 * MIB), ..Container::default() };
-    Pod {
+pub(crate) fn pod(name: &str) -> RunningPod {
+    let container = RunningContainer { peak_memory: Some(50 * MIB), ..RunningContainer::default() };
+    RunningPod {
         name: name.to_owned(),
         uid: format!("uid-{name}"),
         version: "1".to_owned(),
@@ -50,7 +51,7 @@ pub(crate) fn pod(name: &str) -> Pod {
 
 /// Four replicas of 100m and 100Mi that should have 200m.
 pub(crate) fn web() -> Workload {
-    let target = [Some(Target { request: 200, limit: None }), None];
+    let target = [Some(TargetRequest { request: 200, limit: None }), None];
     Workload {
         namespace: "shop".to_owned(),
         name: "deployment/web".to_owned(),
@@ -74,11 +75,11 @@ pub(crate) struct Says {
 }
 
 impl Room for Says {
-    fn in_place(&mut self, _: &Workload, _: &Pod, _: &Sizes) -> Result<(), String> {
+    fn in_place(&mut self, _: &Workload, _: &RunningPod, _: &Sizes) -> Result<(), String> {
         self.in_place.then_some(()).ok_or_else(|| "the node is full".to_owned())
     }
 
-    fn anywhere(&mut self, _: &Workload, _: &Pod, _: &Sizes) -> Result<(), String> {
+    fn anywhere(&mut self, _: &Workload, _: &RunningPod, _: &Sizes) -> Result<(), String> {
         self.anywhere.then_some(()).ok_or_else(|| "no node has room".to_owned())
     }
 }
@@ -88,7 +89,7 @@ pub(crate) fn now() -> Now {
 }
 
 pub(crate) fn planned(workload: &Workload, now: &Now, room: (bool, bool)) -> Plan {
-    let (mut kept, rules) = (Kept::default(), Rules::default());
+    let (mut kept, rules) = (UpdaterMemory::default(), UpdateRules::default());
     let mut says = Says { in_place: room.0, anywhere: room.1 };
     plan(std::slice::from_ref(workload), &mut kept, &rules, now, &mut says)
 }

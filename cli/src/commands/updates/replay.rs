@@ -5,7 +5,7 @@ use std::io::{self, BufReader, Read};
 use std::path::Path;
 
 use evenkeel_proto::v1::ListUpdatesRequest;
-use evenkeel_updater::Case;
+use evenkeel_updater::ReplayCase;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -106,7 +106,7 @@ pub(super) async fn run(
 fn report(texts: &[String]) -> ReplayReport {
     let mut report = ReplayReport::default();
     for text in texts {
-        let case = match Case::read(text) {
+        let case = match ReplayCase::read(text) {
             Ok(case) => case,
             Err(why) if report.unread.len() < MAX_UNREAD => {
                 report.unread.push(why);
