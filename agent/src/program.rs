@@ -7,7 +7,7 @@ use clap::{CommandFactory as _, Parser as _};
 use evenkeel_enforce::guardian;
 use evenkeel_log::private;
 use evenkeel_manual::{ManArgs, Section};
-use evenkeel_model::shown::{Form, Lines};
+use evenkeel_model::shown::{Lines, LogLineFormat};
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::{Args, Command, ConfigAction, LogFormat, Output};
@@ -152,8 +152,8 @@ fn print(args: &Args, text: &str, json: impl Fn() -> serde_json::Value) -> anyho
 fn start_log(args: &Args) -> Result<(), String> {
     let filter = EnvFilter::try_new(&args.log_level).map_err(|error| error.to_string())?;
     let form = match args.log_format {
-        LogFormat::Text => Form::Text { coloured: false },
-        LogFormat::Json => Form::Json,
+        LogFormat::Text => LogLineFormat::Text { coloured: false },
+        LogFormat::Json => LogLineFormat::Json,
     };
     let writer = move || Lines::new(std::io::stderr(), form);
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(false);

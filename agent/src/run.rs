@@ -27,7 +27,7 @@ use evenkeel_enforce::systemd::{Purpose, bus};
 use evenkeel_enforce::transients::Transients;
 use evenkeel_enforce::usage::Usage;
 use evenkeel_enforce::{evict, guardian, pressure, shared as enforce};
-use evenkeel_host::caps::Held;
+use evenkeel_host::caps::UsableCapability;
 use evenkeel_host::hierarchy::{Controller, Hierarchy};
 use evenkeel_host::kernel_reader::KernelReader;
 use evenkeel_host::node::{boot_id, hostname, node_facts};
@@ -485,7 +485,7 @@ fn start(
             Way::Systemd(Purpose::Keep, kernel.systemd),
         )?,
         log: kernel.kernel_log.take(),
-        may_kill: kernel.capabilities.contains(&Held::Kill),
+        may_kill: kernel.capabilities.contains(&UsableCapability::Kill),
         board: Arc::clone(&board),
         decisions: decisions.log(),
         usage: usage.clone(),
@@ -502,7 +502,7 @@ fn start(
     let pressure =
         start_pressure((&context, &kernel), (&board, &usage), (&decisions, &evictions), &holds, threads)?;
     let sampled = usage.clone();
-    let names: Vec<String> = kernel.capabilities.iter().map(Held::to_string).collect();
+    let names: Vec<String> = kernel.capabilities.iter().map(UsableCapability::to_string).collect();
     let agent = Arc::new(serve::Agent {
         context: Arc::clone(&context),
         board: Arc::clone(&board),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_model::pod::{MAX_TEXT_BYTES, Pod, ReadError, read_pods};
 use evenkeel_model::resource_type::{Definition, ResourceTypes};
-use evenkeel_model::yaml::{self, Bounds};
+use evenkeel_model::yaml::{self, YamlBounds};
 use serde::Deserialize;
 
 use crate::failure::Failure;
@@ -75,7 +75,7 @@ struct Types {
 /// # Errors
 /// As [`text`], and everything that is wrong with the definitions.
 pub(crate) fn types(path: &Path) -> Result<ResourceTypes, Failure> {
-    const BOUNDS: Bounds = Bounds { documents: 1, nodes: 100_000 };
+    const BOUNDS: YamlBounds = YamlBounds { documents: 1, nodes: 100_000 };
     let name = name(path);
     let failed = |why: String| {
         let remedy = "give resourceTypes: {example.com/seat: {units: \"\", defaultRequest: 1}}";

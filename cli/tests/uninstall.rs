@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use apiserver::ApiServer;
 use common::{Run, run};
-use evenkeel_model::yaml::{self, Bounds};
+use evenkeel_model::yaml::{self, YamlBounds};
 use serde_json::{Value, json};
 
 /// What is there, without what the API server itself counts.
@@ -73,7 +73,7 @@ impl Cluster {
         for file in std::fs::read_dir(base).unwrap() {
             let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
             let objects: Vec<Value> =
-                yaml::documents(&text, Bounds { documents: 100, nodes: 100_000 }).unwrap();
+                yaml::documents(&text, YamlBounds { documents: 100, nodes: 100_000 }).unwrap();
             for object in objects.into_iter().filter(|object| object["kind"] != "Kustomization") {
                 self.server.put(object);
             }

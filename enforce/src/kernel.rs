@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use evenkeel_host::action::HostDriver;
-use evenkeel_host::caps::{Feature, Held, drop_all_except, held, needed};
+use evenkeel_host::caps::{Feature, UsableCapability, drop_all_except, held, needed};
 use evenkeel_host::cgroup::CgroupTree;
 use evenkeel_host::dry_run::DryRunWriter;
 use evenkeel_host::error::HostError;
@@ -39,7 +39,7 @@ pub struct Kernel {
     /// Whether scores can be written at all from here.
     pub scores_possible: bool,
     /// Capabilities held from now on.
-    pub capabilities: Vec<Held>,
+    pub capabilities: Vec<UsableCapability>,
     /// How writers reach systemd.
     pub systemd: OpenSystemd,
 }

@@ -1,6 +1,6 @@
 //! Files of cgroups and of /proc, and the kernel's log.
 
-use evenkeel_host::kernel_log::{Joiner, Record};
+use evenkeel_host::kernel_log::{Joiner, KernelRecord};
 use evenkeel_host::knob::{CpuSet, Knob};
 use evenkeel_host::psi::Pressure;
 use evenkeel_host::{node, parse};
@@ -47,7 +47,7 @@ pub(crate) fn log(bytes: &[u8]) {
     let mut joiner = Joiner::default();
     for record in bytes.split(|byte| *byte == 0) {
         if let Some(kill) = joiner.take(record) {
-            assert!(Record::parse(record).is_some_and(|r| r.by_kernel && r.sequence == kill.sequence));
+            assert!(KernelRecord::parse(record).is_some_and(|r| r.by_kernel && r.sequence == kill.sequence));
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use evenkeel_model::units::Bytes;
 
-use crate::error::{Action, Category, HostError};
+use crate::error::{Category, HostError, HostOperation};
 use crate::write::{CgroupRef, Refusal};
 
 /// Reclaims memory of cgroups and ends their processes.
@@ -38,7 +38,7 @@ pub trait HostActor {
 }
 
 /// A refusal as an error, for deeds.
-pub(crate) fn refused(action: Action, cgroup: &CgroupRef, why: &Refusal) -> HostError {
+pub(crate) fn refused(action: HostOperation, cgroup: &CgroupRef, why: &Refusal) -> HostError {
     let category = if *why == Refusal::Replaced { Category::Gone } else { Category::Rejected };
     HostError::of_text(category, action, cgroup.to_string(), why.to_string())
 }

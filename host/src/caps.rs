@@ -6,7 +6,7 @@ use std::fmt;
 
 use caps::{CapSet, Capability, CapsHashSet};
 
-use crate::error::{Action, Category, HostError};
+use crate::error::{Category, HostError, HostOperation};
 
 /// A feature of the agent that some capability makes possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,13 +37,13 @@ impl Feature {
     ];
 
     /// The capability it needs (capabilities(7)).
-    pub const fn needs(self) -> Held {
+    pub const fn needs(self) -> UsableCapability {
         match self {
-            Self::LowScores | Self::ShortPressureWindows => Held::SysResource,
-            Self::OtherUsersFiles => Held::DacOverride,
-            Self::Kill => Held::Kill,
-            Self::ProcessEvents => Held::NetAdmin,
-            Self::KernelLog => Held::Syslog,
+            Self::LowScores | Self::ShortPressureWindows => UsableCapability::SysResource,
+            Self::OtherUsersFiles => UsableCapability::DacOverride,
+            Self::Kill => UsableCapability::Kill,
+            Self::ProcessEvents => UsableCapability::NetAdmin,
+            Self::KernelLog => UsableCapability::Syslog,
         }
     }
 
@@ -62,7 +62,7 @@ impl Feature {
 
 /// A capability this project can make use of. Everything else is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Held {
+pub enum UsableCapability {
     /// CAP_SYS_RESOURCE.
     SysResource,
     /// CAP_DAC_OVERRIDE.
@@ -79,7 +79,7 @@ pub enum Held {
     SetGid,
 }
 
-impl Held {
+impl UsableCapability {
     /// Every one.
     pub const ALL: [Self; 7] = [
         Self::SysResource,
@@ -104,8 +104,8 @@ impl Held {
     }
 }
 
-impl Held {
-    /// Names of all capabilities in a mask as /proc/PID/status shows it, also of those that are not in [`Held::ALL`].
+impl UsableCapability {
+    /// Names of all capabilities in a mask as /proc/PID/status shows it, also of those that are not in [`UsableCapability::ALL`].
     pub fn of_mask(mask: u64) -> Vec<String> {
         let all = caps::all();
         let mut held: Vec<Capability> = all.into_iter().filter(|one| mask & one.bitmask() != 0).collect();
@@ -114,24 +114,24 @@ impl Held {
     }
 }
 
-impl fmt::Display for Held {
+impl fmt::Display for UsableCapability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.capability().fmt(f)
     }
 }
 
-/// Those of [`Held::ALL`] that are effective now.
+/// Those of [`UsableCapability::ALL`] that are effective now.
 ///
 /// # Errors
 /// `Io` when the kernel does not tell.
-pub fn held() -> Result<Vec<Held>, HostError> {
+pub fn held() -> Result<Vec<UsableCapability>, HostError> {
     let effective = caps::read(None, CapSet::Effective).map_err(failed)?;
-    Ok(Held::ALL.into_iter().filter(|h| effective.contains(&h.capability())).collect())
+    Ok(UsableCapability::ALL.into_iter().filter(|h| effective.contains(&h.capability())).collect())
 }
 
 /// The capabilities a set of features needs, each once.
-pub fn needed(features: impl IntoIterator<Item = Feature>) -> Vec<Held> {
-    let mut needed: Vec<Held> = features.into_iter().map(Feature::needs).collect();
+pub fn needed(features: impl IntoIterator<Item = Feature>) -> Vec<UsableCapability> {
+    let mut needed: Vec<UsableCapability> = features.into_iter().map(Feature::needs).collect();
     needed.sort();
     needed.dedup();
     needed
@@ -145,7 +145,7 @@ pub fn needed(features: impl IntoIterator<Item = Feature>) -> Vec<Held> {
 ///
 /// # Errors
 /// `Denied` when the kernel refuses; some sets may then have been cut already.
-pub fn drop_all_except(keep: &[Held]) -> Result<Vec<Held>, HostError> {
+pub fn drop_all_except(keep: &[UsableCapability]) -> Result<Vec<UsableCapability>, HostError> {
     let wanted: CapsHashSet = keep.iter().map(|h| h.capability()).collect();
     let permitted = caps::read(None, CapSet::Permitted).map_err(failed)?;
     let kept: CapsHashSet = permitted.intersection(&wanted).copied().collect();
@@ -166,9 +166,10 @@ pub fn drop_all_except(keep: &[Held]) -> Result<Vec<Held>, HostError> {
 }
 
 fn failed(error: caps::errors::CapsError) -> HostError {
-    HostError::of_text(Category::Denied, Action::Adjust, "capabilities", error.to_string()).with_remedy(
-        "start the agent as root, or with CapabilityBoundingSet= and AmbientCapabilities= of its unit",
-    )
+    HostError::of_text(Category::Denied, HostOperation::Adjust, "capabilities", error.to_string())
+        .with_remedy(
+            "start the agent as root, or with CapabilityBoundingSet= and AmbientCapabilities= of its unit",
+        )
 }
 
 #[cfg(test)]
@@ -179,7 +180,7 @@ mod tests {
     fn features_share_capabilities() {
         assert_eq!(
             needed([Feature::ShortPressureWindows, Feature::LowScores, Feature::ProcessEvents]),
-            vec![Held::SysResource, Held::NetAdmin]
+            vec![UsableCapability::SysResource, UsableCapability::NetAdmin]
         );
         assert_eq!(needed([]), vec![]);
     }
@@ -189,9 +190,9 @@ mod tests {
         // In a thread of its own: capabilities are the thread's.
         std::thread::spawn(|| {
             let before = held().unwrap();
-            let keep: Vec<Held> = before.iter().copied().take(1).collect();
+            let keep: Vec<UsableCapability> = before.iter().copied().take(1).collect();
             assert_eq!(drop_all_except(&keep).unwrap(), keep);
-            assert_eq!(drop_all_except(&Held::ALL).unwrap(), keep);
+            assert_eq!(drop_all_except(&UsableCapability::ALL).unwrap(), keep);
             assert_eq!(drop_all_except(&[]).unwrap(), vec![]);
             let permitted = caps::read(None, CapSet::Permitted).unwrap();
             assert!(permitted.is_empty());

@@ -44,15 +44,15 @@ impl Category {
     /// exists; it decides between `Gone` and `Unsupported` on ENOENT.
     ///
     /// Raw numbers are compared because `std::io::ErrorKind` has no name for ENODEV.
-    pub fn of(action: Action, errno: i32, standing: bool) -> Self {
+    pub fn of(action: HostOperation, errno: i32, standing: bool) -> Self {
         match Errno::from_raw(errno) {
             Errno::ENODEV | Errno::ESRCH => Self::Gone,
             Errno::ENOENT if standing => Self::Unsupported,
             Errno::ENOENT => Self::Gone,
             Errno::EOPNOTSUPP => Self::Unsupported,
             Errno::EACCES | Errno::EPERM | Errno::EROFS => Self::Denied,
-            Errno::EINVAL | Errno::EBUSY | Errno::ERANGE if action == Action::Write => Self::Rejected,
-            Errno::EAGAIN if action == Action::Write => Self::Partial,
+            Errno::EINVAL | Errno::EBUSY | Errno::ERANGE if action == HostOperation::Write => Self::Rejected,
+            Errno::EAGAIN if action == HostOperation::Write => Self::Partial,
             _ => Self::Io,
         }
     }
@@ -66,7 +66,7 @@ impl fmt::Display for Category {
 
 /// What was tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Action {
+pub enum HostOperation {
     /// Open a file or directory.
     Open,
     /// Read a file.
@@ -87,7 +87,7 @@ pub enum Action {
     Kill,
 }
 
-impl Action {
+impl HostOperation {
     const fn verb(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -104,12 +104,12 @@ impl Action {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Cause {
+enum ErrorCause {
     Errno(i32),
     Text(String),
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for ErrorCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Errno(raw) => {
@@ -126,9 +126,9 @@ impl fmt::Display for Cause {
 #[error("cannot {} {subject}: {cause}", .action.verb())]
 pub struct HostError {
     category: Category,
-    action: Action,
+    action: HostOperation,
     subject: String,
-    cause: Cause,
+    cause: ErrorCause,
     remedy: Option<&'static str>,
 }
 
@@ -139,7 +139,7 @@ impl HostError {
     }
 
     /// What was tried.
-    pub const fn action(&self) -> Action {
+    pub const fn action(&self) -> HostOperation {
         self.action
     }
 
@@ -151,8 +151,8 @@ impl HostError {
     /// The kernel's error number, when the kernel gave one.
     pub const fn errno(&self) -> Option<i32> {
         match self.cause {
-            Cause::Errno(raw) => Some(raw),
-            Cause::Text(_) => None,
+            ErrorCause::Errno(raw) => Some(raw),
+            ErrorCause::Text(_) => None,
         }
     }
 
@@ -168,7 +168,7 @@ impl HostError {
 
     /// From a raw errno; `standing` as in [`Category::of`].
     pub(crate) fn from_errno(
-        action: Action,
+        action: HostOperation,
         subject: impl Into<String>,
         errno: Errno,
         standing: bool,
@@ -176,11 +176,11 @@ impl HostError {
         let subject = subject.into();
         let category = Category::of(action, errno as i32, standing);
         let remedy = remedy(category, errno, &subject);
-        Self { category, action, subject, cause: Cause::Errno(errno as i32), remedy }
+        Self { category, action, subject, cause: ErrorCause::Errno(errno as i32), remedy }
     }
 
     /// From an error of the standard library on a path that is expected to be there.
-    pub(crate) fn from_io(action: Action, path: &Path, error: &std::io::Error) -> Self {
+    pub(crate) fn from_io(action: HostOperation, path: &Path, error: &std::io::Error) -> Self {
         match error.raw_os_error() {
             Some(raw) => Self::from_errno(action, path.display().to_string(), Errno::from_raw(raw), false),
             None => Self::of_text(Category::Io, action, path.display().to_string(), error.to_string()),
@@ -189,17 +189,17 @@ impl HostError {
 
     /// The text of a file was not understood.
     pub(crate) fn malformed(path: &Path, why: impl Into<String>) -> Self {
-        Self::of_text(Category::Malformed, Action::Read, path.display().to_string(), why)
+        Self::of_text(Category::Malformed, HostOperation::Read, path.display().to_string(), why)
     }
 
     /// With a cause in words.
     pub fn of_text(
         category: Category,
-        action: Action,
+        action: HostOperation,
         subject: impl Into<String>,
         why: impl Into<String>,
     ) -> Self {
-        Self { category, action, subject: subject.into(), cause: Cause::Text(why.into()), remedy: None }
+        Self { category, action, subject: subject.into(), cause: ErrorCause::Text(why.into()), remedy: None }
     }
 
     /// Adds what helps.
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn categories_follow_the_table() {
-        use Action::{Read, Write};
+        use HostOperation::{Read, Write};
         let table = [
             (Read, Errno::ENODEV, true, Category::Gone),
             (Read, Errno::ENOENT, false, Category::Gone),
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn an_error_names_action_subject_cause_and_remedy() {
-        let e = HostError::from_errno(Action::Write, "/proc/7/oom_score_adj", Errno::EACCES, true);
+        let e = HostError::from_errno(HostOperation::Write, "/proc/7/oom_score_adj", Errno::EACCES, true);
         assert_eq!(e.to_string(), "cannot write /proc/7/oom_score_adj: permission denied (EACCES)");
         assert!(e.remedy().is_some_and(|r| r.contains("CAP_SYS_RESOURCE")));
         assert_eq!(e.errno(), Some(Errno::EACCES as i32));

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::error::{Action, Category, HostError};
+use crate::error::{Category, HostError, HostOperation};
 use crate::hierarchy::Hierarchy;
 use crate::knob::Setting;
 use crate::snapshot::HostReader;
@@ -148,7 +148,7 @@ impl FreezeError {
     pub fn into_host_error(self) -> HostError {
         match self {
             Self::Host(e) => e,
-            other => HostError::of_text(other.category(), Action::Write, "freezer", other.to_string()),
+            other => HostError::of_text(other.category(), HostOperation::Write, "freezer", other.to_string()),
         }
     }
 }

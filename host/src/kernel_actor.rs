@@ -11,9 +11,9 @@ use nix::errno::Errno;
 use crate::action::{HostActor, refused};
 use crate::cgroup::CgroupDir;
 use crate::dry_run::DryRunWriter;
-use crate::error::{Action, Category, HostError};
+use crate::error::{Category, HostError, HostOperation};
 use crate::hierarchy::{Controller, Hierarchy};
-use crate::kernel_writer::{KernelWriter, Stop};
+use crate::kernel_writer::{KernelWriter, WriteStop};
 use crate::knob::Setting;
 use crate::node::meminfo;
 use crate::parse;
@@ -41,7 +41,7 @@ impl KernelWriter {
         let dir = self
             .place(at)
             .and_then(|dir| self.refuse_victims(at, &[]).map(|()| dir))
-            .map_err(|s| stopped(Action::Reclaim, at, s))?;
+            .map_err(|s| stopped(HostOperation::Reclaim, at, s))?;
         if at.hierarchy != Hierarchy::V2 {
             return Err(unsupported(at, "memory.reclaim is of cgroup v2")
                 .with_remedy("use cgroup v2, or lower memory.limit_in_bytes for a while"));
@@ -84,7 +84,7 @@ impl KernelWriter {
     }
 
     fn kill_really(&self, at: &CgroupRef, real: bool) -> Result<u32, HostError> {
-        let dir = self.place(at).map_err(|s| stopped(Action::Kill, at, s))?;
+        let dir = self.place(at).map_err(|s| stopped(HostOperation::Kill, at, s))?;
         let pids = self.victims(at, &dir)?;
         if !real || pids.is_empty() {
             return Ok(count(pids.len()));
@@ -111,9 +111,9 @@ impl KernelWriter {
         let found = dir.subtree_procs()?;
         if found.truncated {
             let why = "cgroups are nested deeper than 64 levels below it";
-            return Err(HostError::of_text(Category::Io, Action::Kill, at.to_string(), why));
+            return Err(HostError::of_text(Category::Io, HostOperation::Kill, at.to_string(), why));
         }
-        self.refuse_victims(at, &found.pids).map_err(|s| stopped(Action::Kill, at, s))?;
+        self.refuse_victims(at, &found.pids).map_err(|s| stopped(HostOperation::Kill, at, s))?;
         Ok(found.pids)
     }
 
@@ -146,7 +146,7 @@ impl KernelWriter {
             None => Ok(count(ended.len())),
             Some((pid, e)) => {
                 let subject = format!("pid {pid} of {at}");
-                Err(HostError::from_errno(Action::Kill, subject, e, true)
+                Err(HostError::from_errno(HostOperation::Kill, subject, e, true)
                     .with_remedy("grant CAP_KILL to end other users' processes"))
             }
         }
@@ -209,13 +209,13 @@ fn count(n: usize) -> u32 {
 }
 
 fn unsupported(at: &CgroupRef, why: &str) -> HostError {
-    HostError::of_text(Category::Unsupported, Action::Reclaim, at.to_string(), why)
+    HostError::of_text(Category::Unsupported, HostOperation::Reclaim, at.to_string(), why)
 }
 
-fn stopped(action: Action, at: &CgroupRef, stop: Stop) -> HostError {
+fn stopped(action: HostOperation, at: &CgroupRef, stop: WriteStop) -> HostError {
     match stop {
-        Stop::Refused(why) => refused(action, at, &why),
-        Stop::Failed(error) => error,
+        WriteStop::Refused(why) => refused(action, at, &why),
+        WriteStop::Failed(error) => error,
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use evenkeel_model::units::{Bytes, OomScoreAdj};
 
 use crate::cgroup::{CgroupDir, CgroupTree, Recent};
-use crate::error::{Action, Category, HostError};
+use crate::error::{Category, HostError, HostOperation};
 use crate::hierarchy::Hierarchy;
 use crate::knob::{Knob, Setting};
 use crate::node::node_setting;
@@ -131,7 +131,7 @@ impl HostReader for KernelReader {
         if found.truncated {
             // A list that is not whole must not pass for one: somebody may conclude that all is well.
             let why = "cgroups are nested deeper than 64 levels below it";
-            return Err(HostError::of_text(Category::Io, Action::List, cgroup.to_string(), why)
+            return Err(HostError::of_text(Category::Io, HostOperation::List, cgroup.to_string(), why)
                 .with_remedy("set cgroup.max.depth of the container's cgroup"));
         }
         Ok(found.pids)
@@ -156,7 +156,7 @@ impl HostReader for KernelReader {
             (Target::Node, Knob::OvercommitMemory) => node_setting(&self.roots, knob),
             _ => Err(HostError::of_text(
                 Category::Unsupported,
-                Action::Read,
+                HostOperation::Read,
                 target.to_string(),
                 format!("this kind of target has no {knob}"),
             )),

@@ -67,17 +67,17 @@ impl KernelWriter {
         done.unwrap_or_else(Outcome::from)
     }
 
-    fn apply_cgroup(&self, at: &CgroupRef, setting: &Setting, road: Road) -> Result<Outcome, Stop> {
+    fn apply_cgroup(&self, at: &CgroupRef, setting: &Setting, road: Road) -> Result<Outcome, WriteStop> {
         let knob = setting.knob();
         if !knob.exists_in(at.hierarchy) {
-            return Err(Stop::Refused(Refusal::WrongTarget));
+            return Err(WriteStop::Refused(Refusal::WrongTarget));
         }
         if matches!(knob, Knob::SubtreeControl(_)) && !self.owns(&at.path) {
-            return Err(Stop::Refused(Refusal::NotOwned));
+            return Err(WriteStop::Refused(Refusal::NotOwned));
         }
         let dir = self.place(at)?;
         if self.holds_us(&dir, knob)? {
-            return Err(Stop::Refused(Refusal::OwnCgroup));
+            return Err(WriteStop::Refused(Refusal::OwnCgroup));
         }
         Ok(change(road, setting.as_kept(self.page), || dir.setting(knob), || dir.set(setting)))
     }
@@ -88,39 +88,39 @@ impl KernelWriter {
     }
 
     /// Opens a cgroup that may be written.
-    pub(crate) fn place(&self, at: &CgroupRef) -> Result<CgroupDir, Stop> {
+    pub(crate) fn place(&self, at: &CgroupRef) -> Result<CgroupDir, WriteStop> {
         if let Some(prefix) = self.deny.covers(&at.path) {
-            return Err(Stop::Refused(Refusal::DenyList { prefix: prefix.to_owned() }));
+            return Err(WriteStop::Refused(Refusal::DenyList { prefix: prefix.to_owned() }));
         }
         let dir = self.tree.dir(at.hierarchy, &at.path)?;
         if dir.path() == "/" {
-            return Err(Stop::Refused(Refusal::RootCgroup));
+            return Err(WriteStop::Refused(Refusal::RootCgroup));
         }
         if dir.at().inode != at.inode {
-            return Err(Stop::Refused(Refusal::Replaced));
+            return Err(WriteStop::Refused(Refusal::Replaced));
         }
         Ok(dir)
     }
 
     /// Refuses a deed to `at` as a whole when one of its processes, `pids`, must be spared.
-    pub(crate) fn refuse_victims(&self, at: &CgroupRef, pids: &[u32]) -> Result<(), Stop> {
+    pub(crate) fn refuse_victims(&self, at: &CgroupRef, pids: &[u32]) -> Result<(), WriteStop> {
         if let Some(prefix) = self.deny.is_within(&at.path) {
-            return Err(Stop::Refused(Refusal::DenyList { prefix: prefix.to_owned() }));
+            return Err(WriteStop::Refused(Refusal::DenyList { prefix: prefix.to_owned() }));
         }
         // The kernel shows cgroup.procs in our own process namespace.
         if pids.iter().any(|&p| p == std::process::id() || p == self.own_pid) {
-            return Err(Stop::Refused(Refusal::OwnCgroup));
+            return Err(WriteStop::Refused(Refusal::OwnCgroup));
         }
         if pids.contains(&1) {
-            return Err(Stop::Refused(Refusal::Init));
+            return Err(WriteStop::Refused(Refusal::Init));
         }
         Ok(())
     }
 
-    fn apply_node(&self, setting: &Setting, road: Road) -> Result<Outcome, Stop> {
+    fn apply_node(&self, setting: &Setting, road: Road) -> Result<Outcome, WriteStop> {
         let knob = setting.knob();
         if knob != Knob::OvercommitMemory {
-            return Err(Stop::Refused(Refusal::WrongTarget));
+            return Err(WriteStop::Refused(Refusal::WrongTarget));
         }
         Ok(change(road, *setting, || node_setting(&self.roots, knob), || set_node(&self.roots, setting)))
     }
@@ -135,21 +135,21 @@ impl KernelWriter {
         Ok(procs.pids.contains(&ours) || procs.pids.contains(&self.own_pid))
     }
 
-    fn apply_process(&self, id: ProcessId, setting: &Setting, road: Road) -> Result<Outcome, Stop> {
+    fn apply_process(&self, id: ProcessId, setting: &Setting, road: Road) -> Result<Outcome, WriteStop> {
         let &Setting::OomScoreAdj(score) = setting else {
-            return Err(Stop::Refused(Refusal::WrongTarget));
+            return Err(WriteStop::Refused(Refusal::WrongTarget));
         };
         self.refuse_by_pid(id.pid)?;
         let handle = ProcessHandle::open(&self.roots, id.pid)?;
         let stat = handle.stat()?;
         if stat.start_time != id.start_time {
-            return Err(Stop::Refused(Refusal::Replaced));
+            return Err(WriteStop::Refused(Refusal::Replaced));
         }
         if is_kernel_thread(&stat) {
-            return Err(Stop::Refused(Refusal::KernelThread));
+            return Err(WriteStop::Refused(Refusal::KernelThread));
         }
         if let Some(prefix) = self.deny.covers_process(&handle, &self.tree)? {
-            return Err(Stop::Refused(Refusal::DenyList { prefix }));
+            return Err(WriteStop::Refused(Refusal::DenyList { prefix }));
         }
         Ok(change(
             road,
@@ -159,10 +159,10 @@ impl KernelWriter {
         ))
     }
 
-    fn refuse_by_pid(&self, pid: u32) -> Result<(), Stop> {
+    fn refuse_by_pid(&self, pid: u32) -> Result<(), WriteStop> {
         match pid {
-            1 => Err(Stop::Refused(Refusal::Init)),
-            pid if pid == self.own_pid => Err(Stop::Refused(Refusal::OwnProcess)),
+            1 => Err(WriteStop::Refused(Refusal::Init)),
+            pid if pid == self.own_pid => Err(WriteStop::Refused(Refusal::OwnProcess)),
             _ => Ok(()),
         }
     }
@@ -176,22 +176,22 @@ enum Road {
 }
 
 /// Why a write ends before it is tried.
-pub(crate) enum Stop {
+pub(crate) enum WriteStop {
     Refused(Refusal),
     Failed(HostError),
 }
 
-impl From<HostError> for Stop {
+impl From<HostError> for WriteStop {
     fn from(error: HostError) -> Self {
         Self::Failed(error)
     }
 }
 
-impl From<Stop> for Outcome {
-    fn from(stop: Stop) -> Self {
+impl From<WriteStop> for Outcome {
+    fn from(stop: WriteStop) -> Self {
         match stop {
-            Stop::Refused(why) => Self::Refused(why),
-            Stop::Failed(error) => Self::Failed { old: None, error },
+            WriteStop::Refused(why) => Self::Refused(why),
+            WriteStop::Failed(error) => Self::Failed { old: None, error },
         }
     }
 }

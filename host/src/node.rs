@@ -9,7 +9,7 @@ use evenkeel_model::node::NodeFacts;
 use evenkeel_model::units::{Bytes, MilliCpu};
 use nix::unistd::{SysconfVar, sysconf};
 
-use crate::error::{Action, Category, HostError};
+use crate::error::{Category, HostError, HostOperation};
 use crate::knob::{Knob, Setting};
 use crate::parse;
 use crate::roots::Roots;
@@ -141,7 +141,7 @@ pub fn oom_kills(roots: &Roots) -> Result<u64, HostError> {
     let [kills] = parse::pick(&bytes(&path)?, [b"oom_kill"]);
     kills.value().ok_or_else(|| {
         let why = "it has no line oom_kill";
-        HostError::of_text(Category::Unsupported, Action::Read, path.display().to_string(), why)
+        HostError::of_text(Category::Unsupported, HostOperation::Read, path.display().to_string(), why)
     })
 }
 
@@ -186,7 +186,7 @@ pub(crate) fn set_node(roots: &Roots, setting: &Setting) -> Result<(), HostError
     let opened = std::fs::OpenOptions::new().write(true).open(&path);
     opened
         .and_then(|mut file| std::io::Write::write_all(&mut file, format!("{setting}\n").as_bytes()))
-        .map_err(|e| HostError::from_io(Action::Write, &path, &e))
+        .map_err(|e| HostError::from_io(HostOperation::Write, &path, &e))
 }
 
 /// `1234 kB` as meminfo writes it.
@@ -241,17 +241,17 @@ pub fn boot_id(roots: &Roots) -> Result<String, HostError> {
 pub fn hostname() -> Result<String, HostError> {
     let subject = Path::new("host name");
     nix::unistd::gethostname()
-        .map_err(|e| HostError::from_errno(Action::Read, "host name", e, true))?
+        .map_err(|e| HostError::from_errno(HostOperation::Read, "host name", e, true))?
         .into_string()
         .map_err(|_| HostError::malformed(subject, "it is not valid UTF-8"))
 }
 
 fn bytes(path: &Path) -> Result<Vec<u8>, HostError> {
-    std::fs::read(path).map_err(|e| HostError::from_io(Action::Read, path, &e))
+    std::fs::read(path).map_err(|e| HostError::from_io(HostOperation::Read, path, &e))
 }
 
 fn read(path: &Path) -> Result<String, HostError> {
-    std::fs::read_to_string(path).map_err(|e| HostError::from_io(Action::Read, path, &e))
+    std::fs::read_to_string(path).map_err(|e| HostError::from_io(HostOperation::Read, path, &e))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
 use nix::unistd::{read, write};
 
-use crate::error::{Action, Category, HostError};
+use crate::error::{Category, HostError, HostOperation};
 use crate::hierarchy::{Controller, Hierarchy};
 use crate::parse::{self, ProcStat};
 use crate::roots::Roots;
@@ -38,7 +38,7 @@ impl ProcessHandle {
         let path = roots.proc().join(pid.to_string());
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let fd = open(&path, flags, Mode::empty())
-            .map_err(|e| HostError::from_errno(Action::Open, path.display().to_string(), e, false))?;
+            .map_err(|e| HostError::from_errno(HostOperation::Open, path.display().to_string(), e, false))?;
         Ok(Self { fd, pid })
     }
 
@@ -53,7 +53,7 @@ impl ProcessHandle {
             return Ok(handle);
         }
         let why = format!("the pid is now that of a process started at {now}");
-        Err(HostError::of_text(Category::Gone, Action::Open, id.to_string(), why))
+        Err(HostError::of_text(Category::Gone, HostOperation::Open, id.to_string(), why))
     }
 
     pub(crate) const fn fd(&self) -> &OwnedFd {
@@ -87,7 +87,7 @@ impl ProcessHandle {
 
     /// Writes its `oom_score_adj`. Crate-private: everybody else goes through a `HostWriter`.
     pub(crate) fn set_oom_score_adj(&self, score: OomScoreAdj) -> Result<(), HostError> {
-        let fail = |e| self.error(Action::Write, "oom_score_adj", e);
+        let fail = |e| self.error(HostOperation::Write, "oom_score_adj", e);
         let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC;
         let fd = openat(&self.fd, "oom_score_adj", flags, Mode::empty()).map_err(fail)?;
         write(&fd, format!("{score}\n").as_bytes()).map(|_| ()).map_err(fail)
@@ -120,7 +120,7 @@ impl ProcessHandle {
     }
 
     pub(crate) fn read_into<'b>(&self, file: &str, buffer: &'b mut [u8]) -> Result<&'b [u8], HostError> {
-        let fail = |e| self.error(Action::Read, file, e);
+        let fail = |e| self.error(HostOperation::Read, file, e);
         let fd = openat(&self.fd, file, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).map_err(fail)?;
         let len = read_once(&fd, buffer).map_err(fail)?;
         Ok(&buffer[..len])
@@ -130,13 +130,13 @@ impl ProcessHandle {
         format!("pid {} {file}", self.pid)
     }
 
-    pub(crate) fn error(&self, action: Action, file: &str, errno: Errno) -> HostError {
+    pub(crate) fn error(&self, action: HostOperation, file: &str, errno: Errno) -> HostError {
         HostError::from_errno(action, self.subject(file), errno, false)
     }
 
     fn malformed(&self, file: &str) -> HostError {
         let why = "the text is not understood";
-        HostError::of_text(Category::Malformed, Action::Read, self.subject(file), why)
+        HostError::of_text(Category::Malformed, HostOperation::Read, self.subject(file), why)
     }
 }
 
@@ -146,7 +146,7 @@ impl ProcessHandle {
 /// `Gone` when there is no such process; `Malformed`.
 pub fn score_of(roots: &Roots, pid: u32) -> Result<OomScoreAdj, HostError> {
     let path = roots.proc().join(format!("{pid}/oom_score_adj"));
-    let fail = |e| HostError::from_errno(Action::Read, path.display().to_string(), e, false);
+    let fail = |e| HostError::from_errno(HostOperation::Read, path.display().to_string(), e, false);
     let fd = open(&path, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).map_err(fail)?;
     let mut buffer = [0; 64];
     let len = read_once(&fd, &mut buffer).map_err(fail)?;

@@ -9,7 +9,7 @@ use evenkeel_model::units::OomScoreAdj;
 use nix::fcntl::{AtFlags, readlinkat};
 use nix::sys::stat::{fstat, fstatat};
 
-use crate::error::{Action, HostError};
+use crate::error::{HostError, HostOperation};
 use crate::hierarchy::Hierarchy;
 use crate::parse;
 use crate::process::{ProcessHandle, is_kernel_thread, is_zombie};
@@ -58,7 +58,7 @@ impl Running {
 /// # Errors
 /// `Denied` or `Io` when procfs cannot be listed.
 pub fn pids(roots: &Roots) -> Result<Vec<u32>, HostError> {
-    let fail = |e: std::io::Error| HostError::from_io(Action::List, roots.proc(), &e);
+    let fail = |e: std::io::Error| HostError::from_io(HostOperation::List, roots.proc(), &e);
     let mut found = Vec::new();
     for entry in std::fs::read_dir(roots.proc()).map_err(fail)? {
         found.extend(
@@ -75,7 +75,7 @@ pub fn pids(roots: &Roots) -> Result<Vec<u32>, HostError> {
 /// `Gone` when there is no such process.
 pub fn comm_of(roots: &Roots, pid: u32) -> Result<String, HostError> {
     let path = roots.proc().join(format!("{pid}/comm"));
-    let text = std::fs::read(&path).map_err(|e| HostError::from_io(Action::Read, &path, &e))?;
+    let text = std::fs::read(&path).map_err(|e| HostError::from_io(HostOperation::Read, &path, &e))?;
     Ok(text_of(&text))
 }
 
@@ -92,7 +92,7 @@ pub fn running(roots: &Roots, pid: u32) -> Result<Running, HostError> {
     let in_inner_namespace = namespaces(status) > 1;
     let command = handle.read_into("cmdline", &mut buffer)?;
     let first = command.split(|&b| b == 0).next().unwrap_or_default();
-    let uid = fstat(handle.fd()).map_err(|e| handle.error(Action::Read, "", e))?.st_uid;
+    let uid = fstat(handle.fd()).map_err(|e| handle.error(HostOperation::Read, "", e))?.st_uid;
     let cgroups = handle.cgroups()?;
     Ok(Running {
         id: ProcessId { pid, start_time: stat.start_time },

@@ -15,7 +15,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::Mode;
 
 use crate::cgroup::CgroupDir;
-use crate::error::{Action, Category, HostError};
+use crate::error::{Category, HostError, HostOperation};
 use crate::parse;
 use crate::roots::Roots;
 
@@ -129,14 +129,14 @@ fn percent(text: &[u8]) -> Option<f64> {
 
 /// Whose pressure.
 #[derive(Debug, Clone, Copy)]
-pub enum Place<'a> {
+pub enum PsiScope<'a> {
     /// The machine's: `pressure/` of procfs.
     Node(&'a Roots),
     /// A v2 cgroup's.
     Cgroup(&'a CgroupDir),
 }
 
-impl Place<'_> {
+impl PsiScope<'_> {
     fn subject(&self, resource: Resource) -> String {
         match self {
             Self::Node(roots) => node_file(roots, resource).display().to_string(),
@@ -144,7 +144,7 @@ impl Place<'_> {
         }
     }
 
-    fn error(&self, action: Action, resource: Resource, errno: Errno) -> HostError {
+    fn error(&self, action: HostOperation, resource: Resource, errno: Errno) -> HostError {
         // PSI that was not booted answers EOPNOTSUPP or has no file; both mean that there is none.
         let standing = match self {
             Self::Node(roots) => roots.proc().join("stat").exists(),
@@ -186,20 +186,20 @@ const fn file_name(resource: Resource) -> &'static str {
 ///
 /// # Errors
 /// `Unsupported` without PSI (remedy: `psi=1`) and on v1; `Gone` when the cgroup is no more; `Malformed`.
-pub fn read(place: Place<'_>, resource: Resource) -> Result<Pressure, HostError> {
+pub fn read(place: PsiScope<'_>, resource: Resource) -> Result<Pressure, HostError> {
     let text = match place {
-        Place::Node(roots) => {
+        PsiScope::Node(roots) => {
             let path = node_file(roots, resource);
             std::fs::read(&path).map_err(|e| match e.raw_os_error() {
-                Some(raw) => place.error(Action::Read, resource, Errno::from_raw(raw)),
-                None => HostError::from_io(Action::Read, &path, &e),
+                Some(raw) => place.error(HostOperation::Read, resource, Errno::from_raw(raw)),
+                None => HostError::from_io(HostOperation::Read, &path, &e),
             })?
         }
-        Place::Cgroup(dir) => dir.read(file_name(resource))?,
+        PsiScope::Cgroup(dir) => dir.read(file_name(resource))?,
     };
     Pressure::parse(&text).ok_or_else(|| {
         let why = "the text is not understood";
-        HostError::of_text(Category::Malformed, Action::Read, place.subject(resource), why)
+        HostError::of_text(Category::Malformed, HostOperation::Read, place.subject(resource), why)
     })
 }
 
@@ -269,14 +269,14 @@ impl Trigger {
     /// `Unsupported` without PSI (remedy: `psi=1`) and on v1; `Rejected` when the numbers are out of range;
     /// `Denied` where only CAP_SYS_RESOURCE may arm one (kernels before 6.4): then poll; `Gone`.
     pub fn open(
-        place: Place<'_>,
+        place: PsiScope<'_>,
         resource: Resource,
         stall: Stall,
         stall_usec: u64,
         window_usec: u64,
     ) -> Result<Self, HostError> {
         let asked = Threshold { stall_usec, window_usec };
-        let fail = |e| place.error(Action::Write, resource, e);
+        let fail = |e| place.error(HostOperation::Write, resource, e);
         match Self::arm(place, resource, stall, asked, asked) {
             Err(Errno::EINVAL | Errno::EPERM) if asked.is_in_range() && asked.unprivileged() != asked => {
                 Self::arm(place, resource, stall, asked.unprivileged(), asked).map_err(fail)
@@ -293,7 +293,7 @@ impl Trigger {
 
     /// A file takes one trigger in its life, so each attempt opens it anew.
     fn arm(
-        place: Place<'_>,
+        place: PsiScope<'_>,
         resource: Resource,
         stall: Stall,
         threshold: Threshold,
@@ -324,7 +324,7 @@ impl Trigger {
     /// `Gone` when its cgroup was removed.
     pub fn has_fired(&self) -> Result<bool, HostError> {
         let mut fds = [PollFd::new(self.file.as_fd(), PollFlags::POLLPRI)];
-        let fail = |e| HostError::from_errno(Action::Read, "a pressure trigger", e, true);
+        let fail = |e| HostError::from_errno(HostOperation::Read, "a pressure trigger", e, true);
         match poll(&mut fds, PollTimeout::ZERO) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(e) => return Err(fail(e)),

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{Action, HostError};
+use crate::error::{HostError, HostOperation};
 
 /// Root directories of procfs and of the cgroup file systems.
 ///
@@ -55,7 +55,8 @@ impl Roots {
     /// `Gone` when this procfs belongs to a process namespace we are not in; `Malformed` when it is no procfs.
     pub fn own_pid(&self) -> Result<u32, HostError> {
         let link = self.proc.join("self");
-        let seen = std::fs::read_link(&link).map_err(|e| HostError::from_io(Action::Read, &link, &e))?;
+        let seen =
+            std::fs::read_link(&link).map_err(|e| HostError::from_io(HostOperation::Read, &link, &e))?;
         seen.to_str()
             .and_then(|s| s.parse().ok())
             .ok_or_else(|| HostError::malformed(&link, "the link does not name a process"))

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use crate::error::{Action, HostError};
+use crate::error::{HostError, HostOperation};
 use crate::knob::CpuSet;
 
 /// One online logical processor.
@@ -26,7 +26,7 @@ pub struct LogicalCpu {
 /// `Gone`, `Denied` or `Io` when `cpu/online` cannot be read; `Malformed` when it is no list or names nobody.
 pub fn online_cpus(devices: &Path) -> Result<Vec<LogicalCpu>, HostError> {
     let path = devices.join("cpu/online");
-    let text = std::fs::read(&path).map_err(|e| HostError::from_io(Action::Read, &path, &e))?;
+    let text = std::fs::read(&path).map_err(|e| HostError::from_io(HostOperation::Read, &path, &e))?;
     let online = CpuSet::parse(&text).filter(|online| !online.is_empty());
     let online = online.ok_or_else(|| HostError::malformed(&path, "it is no list of processors"))?;
     Ok(online.iter().filter_map(|id| u32::try_from(id).ok()).map(|id| place(devices, id)).collect())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{RealCgroup, skip, wait_for};
-use evenkeel_host::caps::Held;
+use evenkeel_host::caps::UsableCapability;
 use evenkeel_host::dry_run::DryRunWriter;
 use evenkeel_host::error::Category;
 use evenkeel_host::events::{CgroupEvent, CgroupWatch, ProcConnector, ProcessEvent};
@@ -118,7 +118,7 @@ fn a_score_below_the_floor_is_written_or_denied_with_the_remedy() {
     let pid = cg.spawn("sleep", &["1000"]);
     let (reader, mut writer) = pair(&cg, &[]);
     let process = reader.process(pid).unwrap();
-    let allowed = evenkeel_host::caps::held().unwrap().contains(&Held::SysResource);
+    let allowed = evenkeel_host::caps::held().unwrap().contains(&UsableCapability::SysResource);
     match writer.apply(&Write::process(process.id, score(-997))) {
         Outcome::Written { new, .. } => assert!(allowed && new == score(-997)),
         Outcome::Failed { old, error } => {

@@ -24,7 +24,7 @@ const USED: usize = 36;
 
 /// The open pointer file.
 #[derive(Debug)]
-pub(crate) struct Head {
+pub(crate) struct TrimPointer {
     file: File,
     path: PathBuf,
     /// Generation of the newest slot; the next one goes first to the other.
@@ -36,7 +36,7 @@ pub(crate) struct Head {
 
 /// How the pointer file was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Found {
+pub(crate) enum PointerState {
     /// With a valid slot.
     Valid,
     /// Absent or empty: the log is new, or the crash came before the first write.
@@ -45,13 +45,13 @@ pub(crate) enum Found {
     Damaged,
 }
 
-impl Head {
-    pub(crate) fn open(dir: &Path) -> Result<(Self, Found), LogError> {
+impl TrimPointer {
+    pub(crate) fn open(dir: &Path) -> Result<(Self, PointerState), LogError> {
         let path = dir.join(NAME);
         let mut options = private::options();
         let file = options.read(true).write(true).create(true).truncate(false).open(&path);
         let file = file.at("open", &path)?;
-        let Slots { newest, both, found } = read(&file, &path)?;
+        let PointerFile { newest, both, found } = read(&file, &path)?;
         let (generation, first) = newest.map_or((0, None), |(g, first)| (g, Some(first)));
         Ok((Self { file, path, generation, first, both }, found))
     }
@@ -87,11 +87,11 @@ impl Head {
 ///
 /// # Errors
 /// When it cannot be read, or is of a later version.
-pub(crate) fn peek(dir: &Path) -> Result<(Found, Option<Seq>), LogError> {
+pub(crate) fn peek(dir: &Path) -> Result<(PointerState, Option<Seq>), LogError> {
     let path = dir.join(NAME);
     let file = match private::options().read(true).open(&path) {
         Ok(file) => file,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok((Found::Absent, None)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok((PointerState::Absent, None)),
         Err(e) => return Err(LogError::io("open", &path, e)),
     };
     let slots = read(&file, &path)?;
@@ -99,15 +99,15 @@ pub(crate) fn peek(dir: &Path) -> Result<(Found, Option<Seq>), LogError> {
 }
 
 /// What a pointer file holds.
-struct Slots {
+struct PointerFile {
     /// Generation and value of the newest slot.
     newest: Option<(u64, Seq)>,
     /// Both slots are the same.
     both: bool,
-    found: Found,
+    found: PointerState,
 }
 
-fn read(file: &File, path: &Path) -> Result<Slots, LogError> {
+fn read(file: &File, path: &Path) -> Result<PointerFile, LogError> {
     let mut bytes = [0; 2 * SLOT];
     let mut have = 0;
     while have < bytes.len() {
@@ -122,12 +122,12 @@ fn read(file: &File, path: &Path) -> Result<Slots, LogError> {
         return Err(LogError::Version { path: path.to_owned(), found: version, supported: VERSION });
     }
     let found = match newest {
-        Some(_) => Found::Valid,
-        None if have == 0 => Found::Absent,
-        None => Found::Damaged,
+        Some(_) => PointerState::Valid,
+        None if have == 0 => PointerState::Absent,
+        None => PointerState::Damaged,
     };
     let both = slots.len() == 2 && slots[0] == slots[1];
-    Ok(Slots { newest: newest.map(|(generation, first, _)| (generation, first)), both, found })
+    Ok(PointerFile { newest: newest.map(|(generation, first, _)| (generation, first)), both, found })
 }
 
 fn encode(generation: u64, first: Seq) -> [u8; SLOT] {

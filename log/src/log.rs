@@ -9,12 +9,12 @@ use std::sync::Arc;
 use crate::disk::{Disk, Kernel, write_all_at};
 use crate::error::At;
 use crate::format::{self, RECORD_HEADER, SEGMENT_HEADER, Seed};
-use crate::head::Head;
+use crate::head::TrimPointer;
 use crate::lock::Lock;
 use crate::open::{Opened, open};
-use crate::shared::Shared;
+use crate::shared::SharedLog;
 use crate::sync::SyncHandle;
-use crate::{LogError, Options, Overflow, Reader, Recovery, Seq, segment};
+use crate::{LogError, LogReader, Options, Overflow, Recovery, Seq, segment};
 
 pub use trim::{Dropped, Trimmed};
 
@@ -26,9 +26,9 @@ const MAX_BEHIND: usize = 8;
 /// Dropping it flushes what is buffered, as far as that succeeds; call [`sync`](Self::sync) before where it matters.
 #[derive(Debug)]
 pub struct Log {
-    shared: Arc<Shared>,
+    shared: Arc<SharedLog>,
     options: Options,
-    head: Head,
+    head: TrimPointer,
     active: Active,
     /// Encoded records of the active segment that are not yet written.
     buffer: Vec<u8>,
@@ -84,7 +84,7 @@ impl Log {
         let log = Self {
             closed_bytes: recovery.bytes - active.bytes,
             next: recovery.next,
-            shared: Arc::new(Shared::new(dir.to_owned(), dir_file, disk, segments)),
+            shared: Arc::new(SharedLog::new(dir.to_owned(), dir_file, disk, segments)),
             options,
             head,
             active,
@@ -191,8 +191,8 @@ impl Log {
 
     /// A reader of everything flushed, from `seq` or the oldest record stored, whichever is later.
     #[must_use]
-    pub fn iter_from(&self, seq: Seq) -> Reader {
-        Reader::new(Arc::clone(&self.shared), seq)
+    pub fn iter_from(&self, seq: Seq) -> LogReader {
+        LogReader::new(Arc::clone(&self.shared), seq)
     }
 
     fn active_bytes(&self) -> u64 {

@@ -12,18 +12,18 @@ use std::sync::Arc;
 use crate::disk::{Disk, uninterrupted};
 use crate::error::At;
 use crate::format::Seed;
-use crate::head::{Found, Head};
+use crate::head::{PointerState, TrimPointer};
 use crate::lock::Lock;
 use crate::private::{self, NotPrivate};
 use crate::quarantine::{Quarantine, remove_if_there};
 use crate::scan::{Scan, scan};
 use crate::segment::{self, Segment};
-use crate::{Damage, DamageReason, LogError, Options, Outcome, Recovery, Seq};
+use crate::{Damage, DamageOutcome, DamageReason, LogError, Options, Recovery, Seq};
 
 /// Everything an open log is made of.
 pub(crate) struct Opened {
     pub(crate) lock: Lock,
-    pub(crate) head: Head,
+    pub(crate) head: TrimPointer,
     pub(crate) dir_file: File,
     pub(crate) segments: VecDeque<Segment>,
     /// The seed of the active segment, the last one.
@@ -37,7 +37,7 @@ pub(crate) fn open(dir: &Path, options: &Options, disk: &dyn Disk) -> Result<Ope
     create_dir(dir)?;
     let lock = Lock::of_dir(dir)?;
     let dir_file = File::open(dir).at("open", dir)?;
-    let (mut head, found) = Head::open(dir)?;
+    let (mut head, found) = TrimPointer::open(dir)?;
     let names = list(dir)?;
     let mut firsts: Vec<Seq> = names.iter().filter_map(|n| segment::parse_name(n)).collect();
     firsts.sort_unstable();
@@ -153,15 +153,15 @@ impl Search<'_> {
 
 /// What the trim pointer tells by itself: it may be unreadable, or nothing of what it promises may be there. Where only
 /// the oldest segments are missing, each of the others has a gap before it.
-fn head_damage(dir: &Path, head: &Head, found: Found, oldest: Option<Seq>) -> Vec<Damage> {
+fn head_damage(dir: &Path, head: &TrimPointer, found: PointerState, oldest: Option<Seq>) -> Vec<Damage> {
     let (path, reason) = match (found, head.first()) {
-        (Found::Damaged, _) => (head.path().to_owned(), DamageReason::Pointer),
+        (PointerState::Damaged, _) => (head.path().to_owned(), DamageReason::Pointer),
         (_, Some(expected)) if oldest.is_none() => {
             (segment::path(dir, expected), DamageReason::Gap { expected })
         }
         _ => return Vec::new(),
     };
-    vec![Damage { path, offset: 0, bytes: 0, reason, outcome: Outcome::Nothing }]
+    vec![Damage { path, offset: 0, bytes: 0, reason, outcome: DamageOutcome::Nothing }]
 }
 
 /// Syncs the active segment where it was created just now.

@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use crate::error::At;
-use crate::{LogError, Options, Outcome, private};
+use crate::{DamageOutcome, LogError, Options, private};
 
 const SUFFIX: &str = ".corrupt";
 
@@ -42,7 +42,7 @@ impl Quarantine {
     }
 
     /// Moves a whole file aside. The file is gone from its place afterwards.
-    pub(crate) fn move_file(&mut self, path: &Path, bytes: u64) -> Result<Outcome, LogError> {
+    pub(crate) fn move_file(&mut self, path: &Path, bytes: u64) -> Result<DamageOutcome, LogError> {
         if let Some(outcome) = self.not_worth_keeping(bytes) {
             fs::remove_file(path).at("delete", path)?;
             return Ok(outcome);
@@ -53,7 +53,7 @@ impl Quarantine {
     }
 
     /// Copies the end of a file aside, from `offset` on. The caller cuts it off, whatever the outcome.
-    pub(crate) fn copy_tail(&mut self, path: &Path, file: &File, offset: u64, bytes: u64) -> Outcome {
+    pub(crate) fn copy_tail(&mut self, path: &Path, file: &File, offset: u64, bytes: u64) -> DamageOutcome {
         if let Some(outcome) = self.not_worth_keeping(bytes) {
             return outcome;
         }
@@ -62,7 +62,7 @@ impl Quarantine {
             Ok(()) => self.keep(target, bytes),
             Err(e) => {
                 let _ignored = fs::remove_file(&target);
-                Outcome::Discarded(format!("cannot copy it to {}: {e}", target.display()))
+                DamageOutcome::Discarded(format!("cannot copy it to {}: {e}", target.display()))
             }
         }
     }
@@ -80,13 +80,13 @@ impl Quarantine {
         Ok(evicted)
     }
 
-    fn not_worth_keeping(&self, bytes: u64) -> Option<Outcome> {
+    fn not_worth_keeping(&self, bytes: u64) -> Option<DamageOutcome> {
         if bytes == 0 {
-            Some(Outcome::Nothing)
+            Some(DamageOutcome::Nothing)
         } else if bytes > self.max_bytes || self.max_files == 0 {
             let why =
                 format!("more than the {} bytes in {} files kept aside", self.max_bytes, self.max_files);
-            Some(Outcome::Discarded(why))
+            Some(DamageOutcome::Discarded(why))
         } else {
             None
         }
@@ -98,10 +98,10 @@ impl Quarantine {
         self.dir.join(format!("{number:06}-{name}-{offset}{SUFFIX}"))
     }
 
-    fn keep(&mut self, path: PathBuf, bytes: u64) -> Outcome {
+    fn keep(&mut self, path: PathBuf, bytes: u64) -> DamageOutcome {
         let number = self.kept.last().map_or(1, |k| k.0.saturating_add(1));
         self.kept.push((number, path.clone(), bytes));
-        Outcome::SetAside(path)
+        DamageOutcome::SetAside(path)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::error::At;
 use crate::format::{self, RECORD_HEADER, SEGMENT_HEADER, Seed};
-use crate::shared::{Place, Shared};
+use crate::shared::{RecordLocation, SharedLog};
 use crate::{DamageReason, LogError, Seq, private, segment};
 
 /// Read size in bytes; with one record the memory a reader uses.
@@ -16,7 +16,7 @@ const CHUNK: usize = 64 << 10;
 
 /// A stored record.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Record {
+pub struct LogRecord {
     /// Its number.
     pub seq: Seq,
     /// What was appended.
@@ -29,17 +29,17 @@ pub struct Record {
 /// record it wants is trimmed before it was read it says so once ([`LogError::Trimmed`]) and goes on with the oldest
 /// one stored. After any other error the iterator ends.
 #[derive(Debug)]
-pub struct Reader {
-    shared: Arc<Shared>,
+pub struct LogReader {
+    shared: Arc<SharedLog>,
     /// The record to return next.
     wanted: Seq,
-    open: Option<Open>,
+    open: Option<OpenSegment>,
     failed: bool,
 }
 
 /// The segment being read.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenSegment {
     file: File,
     path: PathBuf,
     seed: Seed,
@@ -55,10 +55,10 @@ pub(crate) struct Open {
     used: usize,
 }
 
-impl Reader {
-    pub(crate) fn new(shared: Arc<Shared>, from: Seq) -> Self {
+impl LogReader {
+    pub(crate) fn new(shared: Arc<SharedLog>, from: Seq) -> Self {
         let wanted = match shared.locate(from) {
-            Place::Gone(first) => first,
+            RecordLocation::Gone(first) => first,
             _ => from,
         };
         Self { shared, wanted, open: None, failed: false }
@@ -84,13 +84,13 @@ impl Reader {
     }
 
     /// The open segment holding the wanted record; nothing when that is not flushed yet.
-    fn position(&mut self) -> Result<Option<&mut Open>, LogError> {
+    fn position(&mut self) -> Result<Option<&mut OpenSegment>, LogError> {
         let wanted = self.wanted;
         if self.open.as_ref().is_none_or(|o| wanted < o.first || wanted >= o.limit_next) {
             match self.shared.locate(wanted) {
-                Place::Ahead => return Ok(None),
-                Place::Gone(first) => return Err(self.skip_to(first)),
-                Place::In { first, bytes, next } => match &mut self.open {
+                RecordLocation::Ahead => return Ok(None),
+                RecordLocation::Gone(first) => return Err(self.skip_to(first)),
+                RecordLocation::In { first, bytes, next } => match &mut self.open {
                     Some(open) if open.first == first => (open.limit, open.limit_next) = (bytes, next),
                     _ => self.open = Some(self.open_segment(first, bytes, next)?),
                 },
@@ -105,24 +105,24 @@ impl Reader {
         LogError::Trimmed { wanted, first }
     }
 
-    fn open_segment(&mut self, first: Seq, limit: u64, limit_next: Seq) -> Result<Open, LogError> {
+    fn open_segment(&mut self, first: Seq, limit: u64, limit_next: Seq) -> Result<OpenSegment, LogError> {
         let path = segment::path(&self.shared.dir, first);
         let file = match private::options().read(true).open(&path) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 // Trimmed between looking it up and opening it.
                 return Err(match self.shared.locate(self.wanted) {
-                    Place::Gone(first) => self.skip_to(first),
+                    RecordLocation::Gone(first) => self.skip_to(first),
                     _ => LogError::io("open", &path, e),
                 });
             }
             Err(e) => return Err(LogError::io("open", &path, e)),
         };
-        Open::new(file, path, first, limit, limit_next)
+        OpenSegment::new(file, path, first, limit, limit_next)
     }
 }
-impl Iterator for Reader {
-    type Item = Result<Record, LogError>;
+impl Iterator for LogReader {
+    type Item = Result<LogRecord, LogError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.failed {
@@ -130,7 +130,7 @@ impl Iterator for Reader {
         }
         let mut payload = Vec::new();
         match self.read_into(&mut payload) {
-            Ok(seq) => seq.map(|seq| Ok(Record { seq, payload })),
+            Ok(seq) => seq.map(|seq| Ok(LogRecord { seq, payload })),
             Err(e) => {
                 self.failed = !matches!(e, LogError::Trimmed { .. });
                 Some(Err(e))
@@ -139,7 +139,7 @@ impl Iterator for Reader {
     }
 }
 
-impl Open {
+impl OpenSegment {
     /// The segment in `file`, of which `limit` bytes with the records below `limit_next` may be read.
     pub(crate) fn new(
         file: File,

@@ -44,7 +44,7 @@ pub struct Damage {
     /// What is wrong with it.
     pub reason: DamageReason,
     /// What was done with it.
-    pub outcome: Outcome,
+    pub outcome: DamageOutcome,
 }
 
 impl fmt::Display for Damage {
@@ -56,7 +56,7 @@ impl fmt::Display for Damage {
 
 /// What became of a damaged piece.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub enum DamageOutcome {
     /// Its bytes were moved to this file.
     SetAside(PathBuf),
     /// Its bytes could not be kept, for this reason.
@@ -65,7 +65,7 @@ pub enum Outcome {
     Nothing,
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for DamageOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SetAside(path) => write!(f, "kept as {}", path.display()),

@@ -16,11 +16,11 @@ use crate::{LogError, Seq};
 
 /// The shared part of an open log.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedLog {
     pub(crate) dir: PathBuf,
     pub(crate) dir_file: File,
     pub(crate) disk: Arc<dyn Disk>,
-    state: Mutex<State>,
+    state: Mutex<SegmentTable>,
     /// Taken for the whole of a sync, so that a second one waits and then finds its work done.
     pub(crate) turn: Mutex<()>,
     durable: AtomicU64,
@@ -30,7 +30,7 @@ pub(crate) struct Shared {
 
 /// The table of segments, oldest first; the last is the active one and there always is one.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct SegmentTable {
     pub(crate) segments: VecDeque<Segment>,
     /// Segments created since the log was opened, and how many of their names are durable.
     pub(crate) created: u64,
@@ -46,7 +46,7 @@ struct Fault {
 }
 
 /// Where a record is to be found.
-pub(crate) enum Place {
+pub(crate) enum RecordLocation {
     /// Not flushed yet.
     Ahead,
     /// No longer stored; the oldest one that is.
@@ -55,7 +55,7 @@ pub(crate) enum Place {
     In { first: Seq, bytes: u64, next: Seq },
 }
 
-impl Shared {
+impl SharedLog {
     pub(crate) fn new(
         dir: PathBuf,
         dir_file: File,
@@ -63,7 +63,7 @@ impl Shared {
         segments: VecDeque<Segment>,
     ) -> Self {
         let durable = segments.back().and_then(|s| s.durable_next.prev());
-        let state = State { segments, created: 0, created_durable: 0, fault: None };
+        let state = SegmentTable { segments, created: 0, created_durable: 0, fault: None };
         Self {
             dir,
             dir_file,
@@ -78,7 +78,7 @@ impl Shared {
 
     /// The state; a thread that panicked while it held the lock cannot have left it half changed, since every change is
     /// a few assignments.
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, SegmentTable> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,13 +141,13 @@ impl Shared {
     }
 
     /// Where record `wanted` is to be found now.
-    pub(crate) fn locate(&self, wanted: Seq) -> Place {
+    pub(crate) fn locate(&self, wanted: Seq) -> RecordLocation {
         let state = self.state();
         let at = state.segments.partition_point(|s| s.next <= wanted);
         match state.segments.get(at) {
-            None => Place::Ahead,
-            Some(s) if s.first > wanted => Place::Gone(s.first),
-            Some(s) => Place::In { first: s.first, bytes: s.bytes, next: s.next },
+            None => RecordLocation::Ahead,
+            Some(s) if s.first > wanted => RecordLocation::Gone(s.first),
+            Some(s) => RecordLocation::In { first: s.first, bytes: s.bytes, next: s.next },
         }
     }
 

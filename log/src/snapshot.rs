@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::vec::IntoIter;
 
 use crate::error::At;
-use crate::reader::{Open, Record};
+use crate::reader::{LogRecord, OpenSegment};
 use crate::scan::scan;
 use crate::{DamageReason, LogError, Seq, private, segment};
 
@@ -29,7 +29,7 @@ pub struct Torn {
 #[derive(Debug)]
 pub struct Snapshot {
     segments: IntoIter<(PathBuf, Seq, u64, Seq)>,
-    open: Option<(Open, Seq)>,
+    open: Option<(OpenSegment, Seq)>,
     torn: Vec<Torn>,
 }
 
@@ -67,7 +67,7 @@ impl Snapshot {
         &self.torn
     }
 
-    fn read(&mut self) -> Result<Option<Record>, LogError> {
+    fn read(&mut self) -> Result<Option<LogRecord>, LogError> {
         loop {
             if let Some((open, end)) = &mut self.open
                 && open.at() < *end
@@ -75,17 +75,17 @@ impl Snapshot {
                 let seq = open.at();
                 let mut payload = Vec::new();
                 open.read(&mut payload)?;
-                return Ok(Some(Record { seq, payload }));
+                return Ok(Some(LogRecord { seq, payload }));
             }
             let Some((path, first, limit, next)) = self.segments.next() else { return Ok(None) };
             let file = private::options().read(true).open(&path).at("open", &path)?;
-            self.open = Some((Open::new(file, path, first, limit, next)?, next));
+            self.open = Some((OpenSegment::new(file, path, first, limit, next)?, next));
         }
     }
 }
 
 impl Iterator for Snapshot {
-    type Item = Result<Record, LogError>;
+    type Item = Result<LogRecord, LogError>;
 
     /// The next record; after an error the segment it is in is left out.
     fn next(&mut self) -> Option<Self::Item> {

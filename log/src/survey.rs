@@ -53,7 +53,7 @@ impl Survey {
         }
         firsts.retain(|first| begins.is_none_or(|begins| *first >= begins));
         firsts.sort_unstable();
-        let mut survey = Self { is_pointer_damaged: found == head::Found::Damaged, ..Self::default() };
+        let mut survey = Self { is_pointer_damaged: found == head::PointerState::Damaged, ..Self::default() };
         let mut opened = Vec::new();
         // All are open before the first is read, which takes longer than a trim.
         for first in firsts {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
 use crate::disk::uninterrupted;
-use crate::shared::Shared;
+use crate::shared::SharedLog;
 use crate::{LogError, Seq, segment};
 
 /// Makes what the log has flushed durable. Cheap to clone, may be used from any thread, outlives the log harmlessly.
@@ -13,7 +13,7 @@ use crate::{LogError, Seq, segment};
 /// thousand.
 #[derive(Clone, Debug)]
 pub struct SyncHandle {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedLog>,
 }
 
 impl SyncHandle {

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use evenkeel_log::{Log, LogError, MAX_RECORD_BYTES, Options, Overflow, Record, Seq, Trimmed};
+use evenkeel_log::{Log, LogError, LogRecord, MAX_RECORD_BYTES, Options, Overflow, Seq, Trimmed};
 use tempfile::tempdir;
 
 fn small() -> Options {
@@ -21,7 +21,7 @@ fn seq(n: u64) -> Seq {
     Seq::new(n).unwrap()
 }
 
-fn read(log: &Log, from: u64) -> Vec<Record> {
+fn read(log: &Log, from: u64) -> Vec<LogRecord> {
     log.iter_from(seq(from)).map(Result::unwrap).collect()
 }
 
@@ -69,7 +69,7 @@ fn what_was_appended_is_there_after_reopening() {
     let log = open(dir.path(), small());
     let expected: Vec<_> = (0..5).flat_map(|r| (0..3).map(move |i| vec![r, i])).collect();
     assert_eq!(payloads(&log), expected);
-    assert_eq!(read(&log, 15), [Record { seq: seq(15), payload: vec![4, 2] }]);
+    assert_eq!(read(&log, 15), [LogRecord { seq: seq(15), payload: vec![4, 2] }]);
     assert_eq!(read(&log, 16), []);
     assert!(segments(dir.path()).len() > 1);
 }
@@ -89,7 +89,7 @@ fn a_reader_follows_the_writer_over_segments() {
         log.flush().unwrap();
         assert_eq!(
             reader.next().unwrap().unwrap(),
-            Record { seq: seq(u64::from(i) + 1), payload: vec![i; 40] }
+            LogRecord { seq: seq(u64::from(i) + 1), payload: vec![i; 40] }
         );
     }
     assert!(reader.next().is_none());

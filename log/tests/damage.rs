@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use evenkeel_log::{DamageReason, Log, LogError, Options, Outcome, Recovery, Seq};
+use evenkeel_log::{DamageOutcome, DamageReason, Log, LogError, Options, Recovery, Seq};
 use tempfile::TempDir;
 
 const RECORDS: u64 = 12;
@@ -125,7 +125,7 @@ fn flip_every_byte() {
                 let recovery = recovers(dir.path(), before + whole_ones, &what);
                 assert!(!recovery.is_clean());
                 assert!(
-                    recovery.damage.iter().all(|d| matches!(d.outcome, Outcome::SetAside(_))),
+                    recovery.damage.iter().all(|d| matches!(d.outcome, DamageOutcome::SetAside(_))),
                     "{recovery:?}"
                 );
             }
@@ -203,7 +203,7 @@ fn garbage_after_a_whole_segment_costs_no_record() {
     content.extend([1; 40]);
     fs::write(&path, content).unwrap();
     let recovery = recovers(dir.path(), RECORDS, "garbage");
-    let Outcome::SetAside(kept) = &recovery.damage[0].outcome else { panic!("{recovery:?}") };
+    let DamageOutcome::SetAside(kept) = &recovery.damage[0].outcome else { panic!("{recovery:?}") };
     assert_eq!(fs::read(kept).unwrap(), [1; 40]);
 }
 
@@ -217,7 +217,7 @@ fn a_missing_segment_ends_the_prefix() {
     assert_eq!(recovery.damage.len(), kept.len());
     for (damage, content) in recovery.damage.iter().zip(kept) {
         assert_eq!(damage.reason, DamageReason::Gap { expected: Seq::new(layout[1].1[0].0).unwrap() });
-        let Outcome::SetAside(aside) = &damage.outcome else { panic!("{damage}") };
+        let DamageOutcome::SetAside(aside) = &damage.outcome else { panic!("{damage}") };
         assert_eq!(fs::read(aside).unwrap(), content);
     }
 }
@@ -321,7 +321,7 @@ fn what_is_kept_aside_is_bounded() {
         fs::write(path, bytes).unwrap();
         let (_, recovery) = Log::open(dir.path(), bounded.clone()).unwrap();
         assert_eq!(recovery.damage.len(), 1);
-        let discarded = matches!(recovery.damage[0].outcome, Outcome::Discarded(_));
+        let discarded = matches!(recovery.damage[0].outcome, DamageOutcome::Discarded(_));
         assert_eq!(discarded, garbage == 61);
         let expected: &[u64] = match garbage {
             10 => &[10],

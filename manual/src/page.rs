@@ -54,7 +54,7 @@ pub(crate) fn render(command: &Command, section: Section, parent: Option<&str>) 
 
 /// A part of what stands after the options.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum PageSection {
     /// Lines that are typed as they stand.
     Examples(Vec<String>),
     /// A heading and a paragraph.
@@ -63,36 +63,36 @@ pub(crate) enum Part {
 
 /// Parts of the help after the options; blank lines are between them. A paragraph that begins with a few words and a colon
 /// has them as its heading.
-pub(crate) fn parts(after: &str) -> Vec<Part> {
+pub(crate) fn parts(after: &str) -> Vec<PageSection> {
     let blocks = after.split("\n\n").map(str::trim_end).filter(|block| !block.trim().is_empty());
     blocks
         .map(|block| match block.strip_prefix(EXAMPLES) {
             Some(examples) => {
                 let lines = examples.lines().map(str::trim).filter(|line| !line.is_empty());
-                Part::Examples(lines.map(str::to_owned).collect())
+                PageSection::Examples(lines.map(str::to_owned).collect())
             }
             None => {
                 let is_heading = |text: &str| text.chars().all(|c| c.is_alphabetic() || c == ' ');
                 match block.split_once(": ").filter(|(heading, _)| is_heading(heading)) {
-                    Some((heading, text)) => Part::Text(heading.to_uppercase(), text.to_owned()),
-                    None => Part::Text("NOTES".to_owned(), block.to_owned()),
+                    Some((heading, text)) => PageSection::Text(heading.to_uppercase(), text.to_owned()),
+                    None => PageSection::Text("NOTES".to_owned(), block.to_owned()),
                 }
             }
         })
         .collect()
 }
 
-impl Part {
+impl PageSection {
     fn render(&self, roff: &mut Roff) {
         match self {
-            Part::Examples(lines) => {
+            PageSection::Examples(lines) => {
                 roff.control("SH", ["EXAMPLES"]).control("nf", []);
                 for line in lines {
                     roff.text([roman(line.as_str())]);
                 }
                 roff.control("fi", []);
             }
-            Part::Text(heading, text) => {
+            PageSection::Text(heading, text) => {
                 roff.control("SH", [heading.as_str()]);
                 for line in text.lines() {
                     roff.text([roman(line.trim())]);

@@ -3,7 +3,7 @@
 use clap::{Parser as _, Subcommand};
 
 use super::*;
-use crate::page::{Part, parts};
+use crate::page::{PageSection, parts};
 
 /// Looks after boats.
 #[derive(Debug, clap::Parser)]
@@ -85,9 +85,9 @@ fn what_stands_after_the_options_is_told_apart() {
     assert_eq!(
         parts("Examples:\n  a\n  b\n\nRules: c, d.\n\nSome words of advice."),
         [
-            Part::Examples(vec!["a".to_owned(), "b".to_owned()]),
-            Part::Text("RULES".to_owned(), "c, d.".to_owned()),
-            Part::Text("NOTES".to_owned(), "Some words of advice.".to_owned()),
+            PageSection::Examples(vec!["a".to_owned(), "b".to_owned()]),
+            PageSection::Text("RULES".to_owned(), "c, d.".to_owned()),
+            PageSection::Text("NOTES".to_owned(), "Some words of advice.".to_owned()),
         ]
     );
     assert!(parts("").is_empty());

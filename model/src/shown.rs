@@ -114,12 +114,12 @@ fn is_amount(text: &str) -> bool {
 #[derive(Debug)]
 pub struct Lines<W> {
     inner: W,
-    form: Form,
+    form: LogLineFormat,
 }
 
 /// Form of a log's lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum LogLineFormat {
     /// Text, perhaps coloured by our own escape sequences.
     Text {
         /// Escape sequences are ours: whoever formats has escaped those of others.
@@ -131,7 +131,7 @@ pub enum Form {
 
 impl<W: io::Write> Lines<W> {
     /// Lines of this form, written to `inner`.
-    pub const fn new(inner: W, form: Form) -> Self {
+    pub const fn new(inner: W, form: LogLineFormat) -> Self {
         Self { inner, form }
     }
 }
@@ -140,8 +140,8 @@ impl<W: io::Write> io::Write for Lines<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
         let harmless = match self.form {
-            Form::Json => json(text.into_owned()),
-            Form::Text { coloured } => {
+            LogLineFormat::Json => json(text.into_owned()),
+            LogLineFormat::Text { coloured } => {
                 let stays = |c: char| c == '\n' || (coloured && c == '\u{1b}');
                 let keep = |c: char| if is_hostile(c) && !stays(c) { REPLACEMENT } else { c };
                 text.chars().map(keep).collect()
@@ -237,13 +237,13 @@ mod tests {
             lines.write_all(text.as_bytes()).expect("a vector takes everything");
             String::from_utf8(lines.inner).expect("it was text")
         };
-        let plain = Form::Text { coloured: false };
+        let plain = LogLineFormat::Text { coloured: false };
         assert_eq!(written(plain, "pod=a\u{1b}[31m\u{202e}\n"), "pod=a\u{fffd}[31m\u{fffd}\n");
-        let coloured = Form::Text { coloured: true };
+        let coloured = LogLineFormat::Text { coloured: true };
         assert_eq!(
             written(coloured, "\u{1b}[2mINFO\u{1b}[0m \u{9b}31m\n"),
             "\u{1b}[2mINFO\u{1b}[0m \u{fffd}31m\n"
         );
-        assert_eq!(written(Form::Json, "{\"pod\":\"\u{9b}\"}\n"), "{\"pod\":\"\\u009b\"}\n");
+        assert_eq!(written(LogLineFormat::Json, "{\"pod\":\"\u{9b}\"}\n"), "{\"pod\":\"\\u009b\"}\n");
     }
 }

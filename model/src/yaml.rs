@@ -18,7 +18,7 @@ const BYTES_PER_EVENT: usize = 8;
 
 /// What one text may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bounds {
+pub struct YamlBounds {
     /// Documents.
     pub documents: usize,
     /// Lists, maps and scalars.
@@ -27,7 +27,7 @@ pub struct Bounds {
 
 /// Options for reading a text within bounds.
 #[must_use]
-pub fn options(text: &str, bounds: Bounds) -> Options {
+pub fn options(text: &str, bounds: YamlBounds) -> Options {
     let added = (text.len() / BYTES_PER_EVENT).max(FREE_EVENTS);
     let budget = serde_saphyr::budget! {
         max_depth: MAX_DEPTH,
@@ -51,7 +51,7 @@ pub fn options(text: &str, bounds: Bounds) -> Options {
 ///
 /// # Errors
 /// When it is not YAML, not of this type, or beyond its bounds.
-pub fn documents<T: DeserializeOwned>(text: &str, bounds: Bounds) -> Result<Vec<T>, Error> {
+pub fn documents<T: DeserializeOwned>(text: &str, bounds: YamlBounds) -> Result<Vec<T>, Error> {
     serde_saphyr::from_str_multiple_with_options(text, options(text, bounds))
 }
 
@@ -59,7 +59,7 @@ pub fn documents<T: DeserializeOwned>(text: &str, bounds: Bounds) -> Result<Vec<
 mod tests {
     use super::*;
 
-    const BOUNDS: Bounds = Bounds { documents: 10, nodes: 1_000_000 };
+    const BOUNDS: YamlBounds = YamlBounds { documents: 10, nodes: 1_000_000 };
 
     /// Nine aliases of nine aliases, `levels` deep: some hundred bytes that stand for 9^levels values.
     fn bomb(levels: usize) -> String {
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn more_documents_or_values_than_allowed_are_refused() {
-        let two = Bounds { documents: 2, nodes: 8 };
+        let two = YamlBounds { documents: 2, nodes: 8 };
         let count = |text: &str| documents::<serde_json::Value>(text, two).map(|d| d.len()).ok();
         assert_eq!(count("a: 1\n---\nb: 2\n"), Some(2));
         assert_eq!(count("a: 1\n---\nb: 2\n---\nc: 3\n"), None);

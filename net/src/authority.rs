@@ -1,6 +1,6 @@
 //! Clients of a Unix socket that name the socket's path as authority.
 //!
-//! gRPC's C core (Python, C++, Ruby, PHP, C#) sends the path, percent-encoded, as `:authority`, and Go's sends it as it
+//! gRPC's C core (Python, C++, Ruby, PHP, C#) sends the path, percent-encoded, as `:authority`, and Go's sends it
 //! is where the program dials by itself; a path is no authority
 //! (RFC 3986, section 3.2), so that the HTTP/2 library resets the stream before anybody is asked. Who may speak is
 //! decided by the socket's mode and the peer's credentials, nobody looks at the name: here the octets that are not allowed are replaced, one for
@@ -27,12 +27,12 @@ const STATIC_INDEX: u64 = 1;
 /// Where in a client's frames we are.
 #[derive(Debug)]
 pub(crate) struct Frames {
-    part: Part,
+    part: FramePart,
     fields: Fields,
 }
 
 #[derive(Debug)]
-enum Part {
+enum FramePart {
     /// Bytes that are none of ours.
     Skip(u64),
     /// A frame's head, as far as it came.
@@ -47,7 +47,7 @@ enum Part {
 
 impl Default for Frames {
     fn default() -> Self {
-        Self { part: Part::Skip(PREFACE), fields: Fields::Start }
+        Self { part: FramePart::Skip(PREFACE), fields: Fields::Start }
     }
 }
 
@@ -64,25 +64,25 @@ impl Frames {
     /// Takes as many bytes as belong together; at least one of those given.
     fn step(&mut self, bytes: &mut [u8]) -> usize {
         let (taken, next) = match &mut self.part {
-            Part::Skip(left) => {
+            FramePart::Skip(left) => {
                 let (taken, left) = most(bytes, *left);
-                (taken, after(Part::Skip(left), left))
+                (taken, after(FramePart::Skip(left), left))
             }
-            Part::Head(head, have) => {
+            FramePart::Head(head, have) => {
                 head[*have] = bytes[0];
                 *have += 1;
                 (1, if *have == HEAD { Some(body(*head, &mut self.fields)) } else { None })
             }
-            Part::Padding { skip, left } => {
+            FramePart::Padding { skip, left } => {
                 let padding = u64::from(bytes[0]);
                 let fields = left.saturating_sub(padding);
                 (1, Some(priority(*skip, fields, padding.min(*left))))
             }
-            Part::Priority { skip, fields, padding } => {
+            FramePart::Priority { skip, fields, padding } => {
                 let (taken, left) = most(bytes, *skip);
                 (taken, Some(priority(left, *fields, *padding)))
             }
-            Part::Fields { left, padding } => {
+            FramePart::Fields { left, padding } => {
                 let (taken, left) = most(bytes, *left);
                 for at in 0..taken {
                     let (before, rest) = bytes.split_at_mut(at);
@@ -105,24 +105,24 @@ fn most(bytes: &[u8], left: u64) -> (usize, u64) {
 }
 
 /// The next head where nothing is left of a part.
-fn after(part: Part, left: u64) -> Option<Part> {
-    Some(if left == 0 { Part::Head([0; HEAD], 0) } else { part })
+fn after(part: FramePart, left: u64) -> Option<FramePart> {
+    Some(if left == 0 { FramePart::Head([0; HEAD], 0) } else { part })
 }
 
-fn priority(skip: u64, left: u64, padding: u64) -> Part {
-    if skip == 0 { fields(left, padding) } else { Part::Priority { skip, fields: left, padding } }
+fn priority(skip: u64, left: u64, padding: u64) -> FramePart {
+    if skip == 0 { fields(left, padding) } else { FramePart::Priority { skip, fields: left, padding } }
 }
 
-fn fields(left: u64, padding: u64) -> Part {
+fn fields(left: u64, padding: u64) -> FramePart {
     match (left, padding) {
-        (0, 0) => Part::Head([0; HEAD], 0),
-        (0, padding) => Part::Skip(padding),
-        (left, padding) => Part::Fields { left, padding },
+        (0, 0) => FramePart::Head([0; HEAD], 0),
+        (0, padding) => FramePart::Skip(padding),
+        (left, padding) => FramePart::Fields { left, padding },
     }
 }
 
 /// What follows a head.
-fn body(head: [u8; HEAD], state: &mut Fields) -> Part {
+fn body(head: [u8; HEAD], state: &mut Fields) -> FramePart {
     let length = u64::from(u32::from_be_bytes([0, head[0], head[1], head[2]]));
     match head[3] {
         HEADERS => {
@@ -131,14 +131,14 @@ fn body(head: [u8; HEAD], state: &mut Fields) -> Part {
             if head[4] & PADDED == 0 {
                 priority(skip.min(length), length.saturating_sub(skip), 0)
             } else if length == 0 {
-                Part::Head([0; HEAD], 0)
+                FramePart::Head([0; HEAD], 0)
             } else {
-                Part::Padding { skip: skip.min(length - 1), left: (length - 1).saturating_sub(skip) }
+                FramePart::Padding { skip: skip.min(length - 1), left: (length - 1).saturating_sub(skip) }
             }
         }
         CONTINUATION => fields(length, 0),
-        _ if length == 0 => Part::Head([0; HEAD], 0),
-        _ => Part::Skip(length),
+        _ if length == 0 => FramePart::Head([0; HEAD], 0),
+        _ => FramePart::Skip(length),
     }
 }
 
@@ -150,16 +150,16 @@ enum Fields {
     /// The rest of an index, and whether a literal follows.
     Index { index: Number, literal: bool },
     /// A string's first byte is next.
-    String(Text),
+    String(HeaderText),
     /// The rest of a string's length.
-    Length { text: Text, huffman: bool, length: Number },
+    Length { text: HeaderText, huffman: bool, length: Number },
     /// A string's bytes; the code is that of an octet in Huffman's code, as far as it came.
-    Bytes { text: Text, huffman: bool, left: u64, code: Code },
+    Bytes { text: HeaderText, huffman: bool, left: u64, code: Code },
 }
 
 /// Which string of a field.
 #[derive(Debug, Clone, Copy)]
-enum Text {
+enum HeaderText {
     /// A name, and how much of `:authority` it has been so far.
     Name(Option<usize>),
     /// The value of an authority; true once it is known to be a path.
@@ -230,7 +230,7 @@ impl Fields {
                 match (&mut *text, *huffman) {
                     (text, false) => octet(text, byte),
                     // C core does not use Huffman's code, Go does.
-                    (Text::Authority(path), true) => code.take(path, byte, before),
+                    (HeaderText::Authority(path), true) => code.take(path, byte, before),
                     (_, true) => {}
                 }
                 *left -= 1;
@@ -248,14 +248,14 @@ impl Fields {
 fn indexed(index: u64, literal: bool) -> Fields {
     match (literal, index) {
         (false, _) => Fields::Start,
-        (true, 0) => Fields::String(Text::Name(Some(0))),
-        (true, STATIC_INDEX) => Fields::String(Text::Authority(false)),
-        (true, _) => Fields::String(Text::Value),
+        (true, 0) => Fields::String(HeaderText::Name(Some(0))),
+        (true, STATIC_INDEX) => Fields::String(HeaderText::Authority(false)),
+        (true, _) => Fields::String(HeaderText::Value),
     }
 }
 
 /// What follows a string's length.
-fn string(text: Text, huffman: bool, length: u64) -> Fields {
+fn string(text: HeaderText, huffman: bool, length: u64) -> Fields {
     if length == 0 {
         ended(text, huffman)
     } else {
@@ -264,26 +264,28 @@ fn string(text: Text, huffman: bool, length: u64) -> Fields {
 }
 
 /// What follows a string.
-fn ended(text: Text, huffman: bool) -> Fields {
+fn ended(text: HeaderText, huffman: bool) -> Fields {
     match text {
-        Text::Name(Some(same)) if same == NAME.len() && !huffman => Fields::String(Text::Authority(false)),
-        Text::Name(_) => Fields::String(Text::Value),
-        Text::Authority(_) | Text::Value => Fields::Start,
+        HeaderText::Name(Some(same)) if same == NAME.len() && !huffman => {
+            Fields::String(HeaderText::Authority(false))
+        }
+        HeaderText::Name(_) => Fields::String(HeaderText::Value),
+        HeaderText::Authority(_) | HeaderText::Value => Fields::Start,
     }
 }
 
 /// Takes in one octet of a string, and replaces it where it may not be in an authority.
-fn octet(text: &mut Text, byte: &mut u8) {
+fn octet(text: &mut HeaderText, byte: &mut u8) {
     match text {
-        Text::Name(same) => *same = same.filter(|at| NAME.get(*at) == Some(byte)).map(|at| at + 1),
-        Text::Authority(path) => {
+        HeaderText::Name(same) => *same = same.filter(|at| NAME.get(*at) == Some(byte)).map(|at| at + 1),
+        HeaderText::Authority(path) => {
             *path |= matches!(*byte, b'/' | b'%');
             let plain = byte.is_ascii_alphanumeric() || matches!(*byte, b'-' | b'.' | b'_');
             if *path && !plain {
                 *byte = b'-';
             }
         }
-        Text::Value => {}
+        HeaderText::Value => {}
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::time::{Sleep, sleep};
 use tonic::transport::server::Connected;
 
 use crate::authority::Frames;
-use crate::gate::{Gate, Place, Signal};
+use crate::gate::{ConnectionSlot, Gate, Signal};
 use crate::peer::Peer;
 use crate::{GREETING, HEAD_TIMEOUT};
 
@@ -38,7 +38,7 @@ pub enum Speech {
 pub struct Guarded {
     io: Box<dyn Duplex>,
     peer: Peer,
-    place: Place,
+    place: ConnectionSlot,
     /// Bytes that have to come before the deadline; without, somebody else looks after time.
     greeting: Option<(usize, Pin<Box<Sleep>>)>,
     /// Bytes that were looked at, which are read again.
@@ -54,7 +54,7 @@ impl fmt::Debug for Guarded {
 }
 
 impl Guarded {
-    pub(crate) fn new(io: Box<dyn Duplex>, peer: Peer, place: Place, speech: Speech) -> Self {
+    pub(crate) fn new(io: Box<dyn Duplex>, peer: Peer, place: ConnectionSlot, speech: Speech) -> Self {
         let greeting = (speech == Speech::Grpc).then(|| (GREETING, Box::pin(sleep(HEAD_TIMEOUT))));
         let paths = (speech == Speech::Grpc && matches!(peer, Peer::Local { .. })).then(Frames::default);
         Self { io, peer, place, greeting, ahead: Vec::new(), paths }

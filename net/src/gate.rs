@@ -22,7 +22,7 @@ pub struct Limits {
 
 /// What became of connections.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct ConnectionCounters {
     /// Open now.
     pub open: AtomicU64,
     /// Turned away because the listener, or its peer, has as many as it may, and all of them are in use.
@@ -39,13 +39,13 @@ pub struct Counters {
 
 /// The gate of one listener. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Gate(Arc<Inner>);
+pub struct Gate(Arc<GateState>);
 
 #[derive(Debug)]
-struct Inner {
+struct GateState {
     name: &'static str,
     limits: Limits,
-    counters: Counters,
+    counters: ConnectionCounters,
     present: Mutex<Present>,
     /// Something was said of a full gate since it was last below its bound.
     said: AtomicBool,
@@ -70,7 +70,7 @@ pub(crate) struct Signal {
 
 /// A connection's place, given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionSlot {
     gate: Gate,
     number: u64,
     pub(crate) signal: Arc<Signal>,
@@ -80,10 +80,10 @@ impl Gate {
     /// A gate for the listener of this name.
     #[must_use]
     pub fn new(name: &'static str, limits: Limits) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(GateState {
             name,
             limits,
-            counters: Counters::default(),
+            counters: ConnectionCounters::default(),
             present: Mutex::default(),
             said: AtomicBool::new(false),
         }))
@@ -91,7 +91,7 @@ impl Gate {
 
     /// What became of its connections.
     #[must_use]
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &ConnectionCounters {
         &self.0.counters
     }
 
@@ -102,7 +102,7 @@ impl Gate {
     }
 
     /// A place for a connection; nothing where there is none, and none can be made.
-    pub(crate) fn enter(&self, peer: &Peer) -> Option<Place> {
+    pub(crate) fn enter(&self, peer: &Peer) -> Option<ConnectionSlot> {
         let Limits { connections, per_peer } = self.0.limits;
         let peer = peer.host();
         let mut present = self.present();
@@ -122,7 +122,7 @@ impl Gate {
         present.all.insert(number, (peer, Arc::clone(&signal)));
         *present.by_peer.entry(peer).or_default() += 1;
         self.0.counters.open.store(present.all.len() as u64, Ordering::Relaxed);
-        Some(Place { gate: self.clone(), number, signal })
+        Some(ConnectionSlot { gate: self.clone(), number, signal })
     }
 
     /// Closes the oldest connection (of a peer) that waits for a request.
@@ -191,7 +191,7 @@ impl Present {
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     pub(crate) fn gate(&self) -> Gate {
         self.gate.clone()
     }
@@ -219,7 +219,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.gate.leave(self.number);
     }
@@ -233,7 +233,7 @@ mod tests {
         Peer::Local { uid, gid: 0, pid: None }
     }
 
-    fn busy(place: &Place) {
+    fn busy(place: &ConnectionSlot) {
         place.signal.is_idle.store(false, Ordering::SeqCst);
     }
 

@@ -26,7 +26,7 @@ const TOLD: usize = 300;
 
 /// Whom is asked, and what vouches for either side.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct HttpsEndpoint {
     /// Name or address.
     pub host: String,
     /// Port.
@@ -39,7 +39,7 @@ pub struct Asked {
     pub token: PathBuf,
 }
 
-/// What the files of an [`Asked`] hold.
+/// What the files of an [`HttpsEndpoint`] hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Vouchers {
     /// Authorities, PEM.
@@ -53,7 +53,7 @@ impl Vouchers {
     ///
     /// # Errors
     /// [`NoAnswer::Failed`] with the file that cannot be read.
-    pub fn read(asked: &Asked) -> Result<Self, NoAnswer> {
+    pub fn read(asked: &HttpsEndpoint) -> Result<Self, NoAnswer> {
         let read = |path: &Path| {
             let mut bytes = Vec::new();
             let opened = File::open(path).and_then(|file| file.take(MOST_VOUCHED).read_to_end(&mut bytes));
@@ -81,7 +81,7 @@ pub enum NoAnswer {
 /// # Errors
 /// [`NoAnswer`].
 pub async fn get(
-    asked: &Asked,
+    asked: &HttpsEndpoint,
     vouchers: &Vouchers,
     path: &str,
     (within, most): (Duration, usize),
@@ -90,9 +90,9 @@ pub async fn get(
     tokio::time::timeout(within, ask(asked, vouchers, path, most)).await.unwrap_or_else(late)
 }
 
-async fn ask(asked: &Asked, vouchers: &Vouchers, path: &str, most: usize) -> Result<Bytes, NoAnswer> {
+async fn ask(asked: &HttpsEndpoint, vouchers: &Vouchers, path: &str, most: usize) -> Result<Bytes, NoAnswer> {
     let failed = NoAnswer::Failed;
-    let Asked { host, port, name, authorities, token } = asked;
+    let HttpsEndpoint { host, port, name, authorities, token } = asked;
     let trusted = roots(&vouchers.authorities).map_err(|why| unreadable(authorities, &why))?;
     let text = std::str::from_utf8(&vouchers.token).map_err(|error| unreadable(token, &error.to_string()))?;
     let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))

@@ -35,7 +35,7 @@ use std::time::Duration;
 pub use certificate::{fingerprint, pem};
 pub use connection::{Guarded, Speech};
 pub use descriptors::keep_back;
-pub use gate::{Counters, Gate, Limits};
+pub use gate::{ConnectionCounters, Gate, Limits};
 pub use listener::{Connections, Listener, at_address, both, incoming};
 pub use name::{called, is_own_name};
 pub use peer::Peer;

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
 
 use crate::connection::{Duplex, Guarded, Speech};
-use crate::gate::{Gate, Place};
+use crate::gate::{ConnectionSlot, Gate};
 use crate::peer::Peer;
 use crate::tls::Tls;
 
@@ -68,7 +68,7 @@ impl Listener {
     }
 
     /// The next connection that has a place.
-    async fn let_in(&self, gate: &Gate) -> (Box<dyn Duplex>, Peer, Place) {
+    async fn let_in(&self, gate: &Gate) -> (Box<dyn Duplex>, Peer, ConnectionSlot) {
         loop {
             match self.connected().await {
                 Ok((io, peer)) => {
@@ -124,7 +124,7 @@ async fn shake_hands(
     tls: Arc<Tls>,
     io: Box<dyn Duplex>,
     mut peer: Peer,
-    place: Place,
+    place: ConnectionSlot,
     speech: Speech,
     door: mpsc::Sender<Guarded>,
 ) {

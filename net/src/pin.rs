@@ -42,7 +42,7 @@ async fn shown(host: &str, port: u16) -> io::Result<Vec<CertificateDer<'static>>
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(io::Error::other)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Look(provider)))
+        .with_custom_certificate_verifier(Arc::new(RecordingVerifier(provider)))
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec()];
     let literal = host.trim_start_matches('[').trim_end_matches(']');
@@ -53,15 +53,15 @@ async fn shown(host: &str, port: u16) -> io::Result<Vec<CertificateDer<'static>>
 }
 
 /// Takes note of certificates without believing them.
-struct Look(Arc<CryptoProvider>);
+struct RecordingVerifier(Arc<CryptoProvider>);
 
-impl fmt::Debug for Look {
+impl fmt::Debug for RecordingVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Look")
     }
 }
 
-impl ServerCertVerifier for Look {
+impl ServerCertVerifier for RecordingVerifier {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

@@ -26,7 +26,7 @@ use crate::connection::{Duplex, Speech};
 
 /// Where certificate, key and authorities are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Files {
+pub struct TlsFiles {
     /// The certificate, and those between it and an authority, PEM.
     pub cert: PathBuf,
     /// Its key, PEM.
@@ -37,7 +37,7 @@ pub struct Files {
     pub cluster_ca: Option<PathBuf>,
 }
 
-impl Files {
+impl TlsFiles {
     /// As a configuration names them: an empty path is none.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ pub enum TlsError {
 }
 
 /// What is served now.
-struct InForce {
+struct LoadedTls {
     grpc: Arc<ServerConfig>,
     http: Arc<ServerConfig>,
     vouchers: Arc<Vouchers>,
@@ -129,8 +129,8 @@ type Print = (u64, u64, i64, i64);
 
 /// TLS with the files as they are.
 pub struct Tls {
-    files: Files,
-    now: RwLock<InForce>,
+    files: TlsFiles,
+    now: RwLock<LoadedTls>,
 }
 
 impl fmt::Debug for Tls {
@@ -144,7 +144,7 @@ impl Tls {
     ///
     /// # Errors
     /// When they cannot be served from.
-    pub fn open(files: Files) -> Result<Self, TlsError> {
+    pub fn open(files: TlsFiles) -> Result<Self, TlsError> {
         let now = RwLock::new(read(&files)?);
         Ok(Self { files, now })
     }
@@ -158,7 +158,7 @@ impl Tls {
     /// look.
     pub fn look_if(&self, may: impl FnOnce() -> Result<(), String>) {
         let prints = prints(&self.files);
-        let is_read = |now: &InForce| now.prints == prints && now.trouble.is_none();
+        let is_read = |now: &LoadedTls| now.prints == prints && now.trouble.is_none();
         if is_read(&self.now.read().unwrap_or_else(PoisonError::into_inner)) {
             return;
         }
@@ -229,7 +229,7 @@ impl Tls {
     }
 }
 
-fn prints(files: &Files) -> Vec<Option<Print>> {
+fn prints(files: &TlsFiles) -> Vec<Option<Print>> {
     let print = |path: &PathBuf| {
         let facts = fs::metadata(path).ok()?;
         Some((facts.ino(), facts.len(), facts.mtime(), facts.mtime_nsec()))
@@ -237,7 +237,7 @@ fn prints(files: &Files) -> Vec<Option<Print>> {
     [&files.cert, &files.key].into_iter().chain(files.authorities()).map(print).collect()
 }
 
-fn read(files: &Files) -> Result<InForce, TlsError> {
+fn read(files: &TlsFiles) -> Result<LoadedTls, TlsError> {
     // Before the files: what changes meanwhile is read the next time.
     let prints = prints(files);
     let chain = certificates(&files.cert)?;
@@ -264,7 +264,7 @@ fn read(files: &Files) -> Result<InForce, TlsError> {
         config.alpn_protocols = vec![protocol.to_vec()];
         Arc::new(config)
     };
-    Ok(InForce {
+    Ok(LoadedTls {
         grpc: speaking(b"h2"),
         http: speaking(b"http/1.1"),
         vouchers,
@@ -276,7 +276,7 @@ fn read(files: &Files) -> Result<InForce, TlsError> {
 
 /// What takes certificates of some authorities; none where there are no authorities.
 fn verifier<'a>(
-    files: &Files,
+    files: &TlsFiles,
     authorities: impl Iterator<Item = &'a PathBuf>,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsError> {

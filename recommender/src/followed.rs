@@ -263,14 +263,14 @@ fn told(status: &KindStatus) -> String {
 #[cfg(test)]
 mod tests {
     use evenkeel_kubernetes::KINDS;
-    use evenkeel_model::yaml::{self, Bounds};
+    use evenkeel_model::yaml::{self, YamlBounds};
     use serde_json::{Value, json};
 
     /// The role that is shipped lists and watches every kind by its group, and nothing else.
     #[test]
     fn the_shipped_role_may_see_what_is_followed_and_no_more() {
         let text = include_str!("../../packaging/kubernetes/base/view.yaml");
-        let objects: Vec<Value> = yaml::documents(text, Bounds { documents: 20, nodes: 10_000 }).unwrap();
+        let objects: Vec<Value> = yaml::documents(text, YamlBounds { documents: 20, nodes: 10_000 }).unwrap();
         let role = objects.iter().find(|object| object["kind"] == "ClusterRole").unwrap();
         let mut allowed = Vec::new();
         for rule in role["rules"].as_array().unwrap() {

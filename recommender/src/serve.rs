@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use evenkeel_log::private;
 use evenkeel_model::panic::Panic;
-use evenkeel_model::shown::{Form, Lines};
+use evenkeel_model::shown::{Lines, LogLineFormat};
 use evenkeel_net::{Connections, Reminder};
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::audit_service_server::AuditServiceServer;
@@ -67,7 +67,7 @@ const KEEPALIVE: Duration = Duration::from_secs(20);
 pub fn logging(filter: &str) -> anyhow::Result<()> {
     let filter: EnvFilter = filter.parse().with_context(|| format!("log level {filter:?}"))?;
     let is_terminal = io::stderr().is_terminal();
-    let form = if is_terminal { Form::Text { coloured: true } } else { Form::Json };
+    let form = if is_terminal { LogLineFormat::Text { coloured: true } } else { LogLineFormat::Json };
     let writer = move || Lines::new(io::stderr(), form);
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     if is_terminal {

@@ -13,7 +13,7 @@ use std::path::Path;
 use clap::Parser as _;
 use common::Running;
 use common::tls::channel;
-use evenkeel_model::yaml::{self, Bounds};
+use evenkeel_model::yaml::{self, YamlBounds};
 use evenkeel_proto::line::Trust;
 use evenkeel_recommender::cli::{Cli, Command, ca};
 use evenkeel_recommender::config::{Config, Sources, load};
@@ -29,7 +29,7 @@ const MOUNTED: &str = "/var/run/secrets/evenkeel-tls";
 const NAME: &str = "evenkeel-recommender.evenkeel.svc";
 
 fn documents(text: &str) -> Vec<Value> {
-    yaml::documents(text, Bounds { documents: 20, nodes: 10_000 }).unwrap()
+    yaml::documents(text, YamlBounds { documents: 20, nodes: 10_000 }).unwrap()
 }
 
 fn object<'a>(all: &'a [Value], kind: &str, name: &str) -> &'a Value {

@@ -13,7 +13,7 @@ use evenkeel_model::node::NodeFacts;
 use evenkeel_model::pod::{MAX_TEXT_BYTES, Pod, read_pod, read_pod_objects, read_pods};
 use evenkeel_model::requirements::ResourceList;
 use evenkeel_model::units::{Bytes, MilliCpu};
-use evenkeel_model::yaml::{self, Bounds};
+use evenkeel_model::yaml::{self, YamlBounds};
 use evenkeel_qos::explain::explain_pod;
 use evenkeel_qos::plan::PlanConfig;
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ struct Written {
 }
 
 fn table() -> Vec<Written> {
-    let bounds = Bounds { documents: 100, nodes: 10_000 };
+    let bounds = YamlBounds { documents: 100, nodes: 10_000 };
     let objects: Vec<Value> = yaml::documents(WRITTEN, bounds).unwrap();
     let written = |object: Value| {
         let expected = |what: &str| object["metadata"]["annotations"][format!("expected/{what}")].as_str();

@@ -101,7 +101,7 @@ pub fn load_files<T: Default + Serialize + DeserializeOwned + JsonSchema>(
     let Sources { files, mut warnings } = sources;
     let mut figment = Figment::new();
     for flag in flags.iter().filter(|flag| flag.is_default) {
-        figment = figment.merge(One::flag(flag, &typed));
+        figment = figment.merge(SingleValue::flag(flag, &typed));
     }
     for path in &files {
         check_syntax(path)?;
@@ -111,7 +111,7 @@ pub fn load_files<T: Default + Serialize + DeserializeOwned + JsonSchema>(
         figment = figment.merge(variable);
     }
     for flag in flags.iter().filter(|flag| !flag.is_default) {
-        figment = figment.merge(One::flag(flag, &typed));
+        figment = figment.merge(SingleValue::flag(flag, &typed));
     }
     match figment.extract::<T>() {
         Ok(value) => Ok(Loaded { value, files, warnings, figment }),
@@ -186,7 +186,7 @@ fn variables(
     env: impl IntoIterator<Item = (String, String)>,
     typed: &Typed,
     warnings: &mut Vec<String>,
-) -> Vec<One> {
+) -> Vec<SingleValue> {
     let own = [Program::AGENT, Program::RECOMMENDER].map(|program| program.prefix);
     let (mut shared, mut ours) = (Vec::new(), Vec::new());
     for (name, text) in env {
@@ -195,7 +195,7 @@ fn variables(
         }
         let one = |rest: &str| {
             let key = rest.to_ascii_lowercase().replace("__", ".");
-            One { name: format!("environment variable {name}"), value: typed.read(&key, &text), key }
+            SingleValue { name: format!("environment variable {name}"), value: typed.read(&key, &text), key }
         };
         if let Some(rest) = name.strip_prefix(program.prefix) {
             ours.push(one(rest));
@@ -222,20 +222,20 @@ fn variables(
 }
 
 /// A provider of one value, so that an error can name the variable or flag it came from.
-struct One {
+struct SingleValue {
     name: String,
     key: String,
     value: Value,
 }
 
-impl One {
+impl SingleValue {
     fn flag(flag: &Flag, typed: &Typed) -> Self {
         let name = format!("flag {}", flag.name);
         Self { name, key: flag.key.clone(), value: typed.read(&flag.key, &flag.value) }
     }
 }
 
-impl Provider for One {
+impl Provider for SingleValue {
     fn metadata(&self) -> Metadata {
         Metadata::named(self.name.clone())
     }

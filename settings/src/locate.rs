@@ -7,27 +7,27 @@ use figment::Source;
 use toml_edit::{ImDocument, Item, Value};
 
 /// Where a value comes from.
-pub(crate) enum Place {
+pub(crate) enum ValueOrigin {
     File(PathBuf),
     Other(String),
 }
 
 /// File, variable or flag a value came from.
-pub(crate) fn place_of(metadata: Option<&figment::Metadata>) -> Place {
+pub(crate) fn place_of(metadata: Option<&figment::Metadata>) -> ValueOrigin {
     match metadata {
         Some(metadata) => match &metadata.source {
-            Some(Source::File(path)) => Place::File(path.clone()),
-            _ => Place::Other(metadata.name.to_string()),
+            Some(Source::File(path)) => ValueOrigin::File(path.clone()),
+            _ => ValueOrigin::Other(metadata.name.to_string()),
         },
-        None => Place::Other("configuration".to_owned()),
+        None => ValueOrigin::Other("configuration".to_owned()),
     }
 }
 
 /// The place as text, with the line of a key where it is a file.
-pub(crate) fn located(place: Place, key: &[String]) -> String {
+pub(crate) fn located(place: ValueOrigin, key: &[String]) -> String {
     match place {
-        Place::Other(name) => name,
-        Place::File(path) => match line_of(&path, key) {
+        ValueOrigin::Other(name) => name,
+        ValueOrigin::File(path) => match line_of(&path, key) {
             Some(line) => format!("{}:{line}", path.display()),
             None => path.display().to_string(),
         },

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
-use evenkeel_model::yaml::{self, Bounds};
+use evenkeel_model::yaml::{self, YamlBounds};
 use serde_json::{Value, json};
 
 use crate::{machine, places};
@@ -80,7 +80,7 @@ impl Helm {
 ///
 /// Fails when it is no YAML.
 pub fn objects(text: &str) -> Result<Vec<Value>> {
-    let all: Vec<Value> = yaml::documents(text, Bounds { documents: 100, nodes: 100_000 })?;
+    let all: Vec<Value> = yaml::documents(text, YamlBounds { documents: 100, nodes: 100_000 })?;
     Ok(all.into_iter().filter(|object| !object.is_null()).collect())
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use evenkeel_model::yaml::{self, Bounds};
+use evenkeel_model::yaml::{self, YamlBounds};
 use evenkeel_tests::daemon::{free_port, http_get};
 use evenkeel_tests::product::{Manifest, Pair, await_acknowledged, directory};
 use evenkeel_tests::{machine, require, wait};
@@ -36,7 +36,7 @@ fn has_prometheus() -> bool {
 
 /// Alerts of the rule file: name and expression.
 fn alerts() -> Result<Vec<(String, String)>> {
-    let bounds = Bounds { documents: 1, nodes: 10_000 };
+    let bounds = YamlBounds { documents: 1, nodes: 10_000 };
     let file: Vec<Value> = yaml::documents(&text("packaging/prometheus/alerts.yaml")?, bounds)?;
     let file = file.into_iter().next().context("an empty file")?;
     let mut all = Vec::new();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use evenkeel_enforce::config::{self as enforce, Features, Mode, Roots};
 use evenkeel_enforce::converge::rules::{Converge, CpuRules, FreezeWhen, Switches};
 use evenkeel_enforce::reconcile::Manage;
-use evenkeel_net::get::Asked;
+use evenkeel_net::get::HttpsEndpoint;
 use evenkeel_proto::line::{self, LineError, Trust};
 use evenkeel_qos::config::{KnobSwitches, PlanConfig};
 use evenkeel_qos::cpu::WeightConversion;
@@ -197,7 +197,7 @@ fn kubelet(c: &mut Checker<'_>, raw: &raw::Kubelet) -> Option<Kubelet> {
     if !(least..=most).contains(&interval) {
         c.fail("sources.kubelet.interval", format!("{} is not 2s to 1h", raw.interval), "give such a time");
     }
-    let asked = Asked {
+    let asked = HttpsEndpoint {
         host,
         port: url.and_then(|url| url.port_u16()).unwrap_or(10250),
         name: raw.server_name.clone(),

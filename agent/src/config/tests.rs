@@ -69,7 +69,7 @@ fn units_are_switched_with_quotes_and_without() {
 #[test]
 fn the_manifest_for_kubernetes_is_valid_and_streams_over_tls() {
     let manifest = include_str!("../../../packaging/kubernetes/base/agent.yaml");
-    let bounds = evenkeel_model::yaml::Bounds { documents: 10, nodes: 10_000 };
+    let bounds = evenkeel_model::yaml::YamlBounds { documents: 10, nodes: 10_000 };
     let all: Vec<serde_json::Value> = evenkeel_model::yaml::documents(manifest, bounds).unwrap();
     let text = all.iter().find_map(|object| object["data"]["agent.toml"].as_str()).unwrap();
     let (_dir, path) = with_file(text);

@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use evenkeel_border::socket;
 use evenkeel_enforce::shared::lock;
-use evenkeel_host::caps::{Held, drop_all_except, held};
+use evenkeel_host::caps::{UsableCapability, drop_all_except, held};
 
 use super::{Given, Part, confine, connector};
 
@@ -54,7 +54,9 @@ impl Starter {
     /// When the capabilities it needs are not held, or the process cannot be started.
     pub(crate) fn start(given: &Given, logging: &Logging) -> anyhow::Result<Self> {
         let held = held().unwrap_or_default();
-        let missing = [Held::SetUid, Held::SetGid].into_iter().filter(|one| !held.contains(one));
+        let missing = [UsableCapability::SetUid, UsableCapability::SetGid]
+            .into_iter()
+            .filter(|one| !held.contains(one));
         let missing: Vec<String> = missing.map(|one| one.to_string()).collect();
         anyhow::ensure!(
             missing.is_empty(),
@@ -165,7 +167,9 @@ type Running = Arc<Mutex<BTreeMap<Part, Child>>>;
 /// When its socket cannot be used.
 pub(crate) fn run(given: &Given, logging: &Logging) -> anyhow::Result<()> {
     confine::no_dump();
-    if let Err(error) = drop_all_except(&[Held::SetUid, Held::SetGid, Held::Kill]) {
+    if let Err(error) =
+        drop_all_except(&[UsableCapability::SetUid, UsableCapability::SetGid, UsableCapability::Kill])
+    {
         tracing::warn!(%error, "capabilities of the process that starts the others could not be dropped");
     }
     super::ignore_signals(given)?;

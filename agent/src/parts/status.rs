@@ -1,7 +1,7 @@
 //! What status says of the agent's own processes: what the kernel says of each, not what they say.
 
 use evenkeel_enforce::shared::lock;
-use evenkeel_host::caps::Held;
+use evenkeel_host::caps::UsableCapability;
 use evenkeel_proto::v1::PartStatus;
 use procfs::process::Process;
 
@@ -35,7 +35,7 @@ fn part(part: Part, pid: u32) -> PartStatus {
     // One that has just ended is nobody's any more.
     if let Some(status) = process.and_then(|process| process.status().ok()) {
         told.uid = status.euid;
-        told.capabilities = Held::of_mask(status.capeff);
+        told.capabilities = UsableCapability::of_mask(status.capeff);
         told.no_new_privs = status.nonewprivs == Some(1);
         told.seccomp = status.seccomp == Some(2);
     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use evenkeel_border::coded::{Bytes, Coded as _};
 use evenkeel_border::order::{self, Order};
 use evenkeel_border::told::{Kubelets, PodList};
-use evenkeel_model::pod::{Listed, PodRequirements, read_pod_list};
-use evenkeel_net::get::{Asked, NoAnswer, Vouchers, get};
+use evenkeel_model::pod::{PodListing, PodRequirements, read_pod_list};
+use evenkeel_net::get::{HttpsEndpoint, NoAnswer, Vouchers, get};
 use evenkeel_proto::v1;
 
 use super::Pods;
@@ -36,7 +36,7 @@ const LEAST: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Kubelet {
     /// Where it is, and what vouches for it and for this agent.
-    pub asked: Asked,
+    pub asked: HttpsEndpoint,
     /// It is asked so often, whatever happens on the node.
     pub interval: Duration,
 }
@@ -57,7 +57,7 @@ pub(crate) async fn run(kubelet: Kubelet, outward: Outward, pods: Arc<Pods>) {
 }
 
 /// Asks from the process that has the network.
-async fn ask(asked: &Asked, outward: &Outward) -> Result<Listed, String> {
+async fn ask(asked: &HttpsEndpoint, outward: &Outward) -> Result<PodListing, String> {
     let files = asked.clone();
     let vouchers = tokio::task::spawn_blocking(move || Vouchers::read(&files)).await;
     let vouchers = vouchers.unwrap_or_else(|error| Err(NoAnswer::Failed(error.to_string())));
@@ -70,14 +70,14 @@ async fn ask(asked: &Asked, outward: &Outward) -> Result<Listed, String> {
 }
 
 /// Asks from this process.
-pub(crate) async fn look(asked: &Asked, vouchers: Vouchers) -> Result<Listed, NoAnswer> {
+pub(crate) async fn look(asked: &HttpsEndpoint, vouchers: Vouchers) -> Result<PodListing, NoAnswer> {
     let body = get(asked, &vouchers, PATH, (PATIENCE, MOST_BYTES)).await?;
     let read = tokio::task::spawn_blocking(move || read_pod_list(&body)).await;
     read.map_err(|error| error.to_string()).flatten().map_err(NoAnswer::Failed)
 }
 
 /// Has the network's part ask. What it says of a pod is read as what a recommender says of one.
-async fn look_there(asked: &Asked, vouchers: Vouchers, gate: &Gate) -> Result<Listed, NoAnswer> {
+async fn look_there(asked: &HttpsEndpoint, vouchers: Vouchers, gate: &Gate) -> Result<PodListing, NoAnswer> {
     let failed = |why: String| NoAnswer::Failed(why);
     let shown = |path: &std::path::Path| path.display().to_string();
     let order = Order::Kubelet(order::Kubelet {
@@ -97,7 +97,7 @@ async fn look_there(asked: &Asked, vouchers: Vouchers, gate: &Gate) -> Result<Li
     }
 }
 
-fn listed(pods: Vec<v1::PodRequirements>, mut refused: Vec<String>) -> Listed {
+fn listed(pods: Vec<v1::PodRequirements>, mut refused: Vec<String>) -> PodListing {
     let mut read = Vec::with_capacity(pods.len());
     for pod in pods {
         let name = format!("{}/{}", pod.namespace, pod.name);
@@ -107,7 +107,7 @@ fn listed(pods: Vec<v1::PodRequirements>, mut refused: Vec<String>) -> Listed {
         }
     }
     refused.truncate(MOST_REFUSED);
-    Listed { pods: read, refused: refused.iter().map(|text| cut(text)).collect() }
+    PodListing { pods: read, refused: refused.iter().map(|text| cut(text)).collect() }
 }
 
 fn cut(text: &str) -> String {
@@ -115,7 +115,7 @@ fn cut(text: &str) -> String {
 }
 
 /// A refusal, and what to do about it.
-fn told(error: &NoAnswer, asked: &Asked) -> String {
+fn told(error: &NoAnswer, asked: &HttpsEndpoint) -> String {
     match error {
         NoAnswer::Failed(why) => format!("{why}; see sources.kubelet"),
         NoAnswer::Refused(401, _) => format!(

@@ -17,7 +17,7 @@ type Answer = Arc<std::sync::Mutex<(Vec<u8>, bool)>>;
 
 struct Fixture {
     dir: tempfile::TempDir,
-    asked: Asked,
+    asked: HttpsEndpoint,
     answer: Answer,
     /// Heads of requests.
     heard: Arc<std::sync::Mutex<Vec<String>>>,
@@ -49,7 +49,7 @@ async fn kubelet(answer: Vec<u8>) -> Fixture {
         dir.path().join(name)
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let asked = Asked {
+    let asked = HttpsEndpoint {
         host: "127.0.0.1".to_owned(),
         port: listener.local_addr().unwrap().port(),
         name: "node-1".to_owned(),
@@ -177,16 +177,19 @@ async fn what_it_says_stays_when_it_fails_and_why_is_told_with_what_helps() {
 #[tokio::test]
 async fn it_is_believed_by_its_certificate_alone_and_not_waited_for() {
     let fixture = kubelet(ok(&list(&[]))).await;
-    let why = |asked: Asked| async move { ask(&asked, &Outward::Here).await.unwrap_err() };
-    let other = Asked { name: "node-2".to_owned(), ..fixture.asked.clone() };
+    let why = |asked: HttpsEndpoint| async move { ask(&asked, &Outward::Here).await.unwrap_err() };
+    let other = HttpsEndpoint { name: "node-2".to_owned(), ..fixture.asked.clone() };
     assert!(why(other).await.contains("certificate"));
     let stranger = kubelet(ok(&list(&[]))).await;
-    let unknown = Asked { authorities: stranger.asked.authorities.clone(), ..fixture.asked.clone() };
+    let unknown = HttpsEndpoint { authorities: stranger.asked.authorities.clone(), ..fixture.asked.clone() };
     assert!(why(unknown).await.contains("certificate"));
     for (asked, want) in [
-        (Asked { authorities: "/nonexistent".into(), ..fixture.asked.clone() }, "/nonexistent"),
-        (Asked { token: "/nonexistent".into(), ..fixture.asked.clone() }, "/nonexistent"),
-        (Asked { authorities: fixture.asked.token.clone(), ..fixture.asked.clone() }, "no certificate"),
+        (HttpsEndpoint { authorities: "/nonexistent".into(), ..fixture.asked.clone() }, "/nonexistent"),
+        (HttpsEndpoint { token: "/nonexistent".into(), ..fixture.asked.clone() }, "/nonexistent"),
+        (
+            HttpsEndpoint { authorities: fixture.asked.token.clone(), ..fixture.asked.clone() },
+            "no certificate",
+        ),
     ] {
         assert!(why(asked).await.contains(want));
     }
@@ -235,7 +238,7 @@ async fn the_part_that_has_the_network_asks_it_where_there_is_one() {
     fixture.answer.lock().unwrap().0 = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n".to_vec();
     let why = ask(&fixture.asked, &there).await.unwrap_err();
     assert!(why.contains("401") && why.contains(&fixture.asked.token.display().to_string()), "{why}");
-    let unreadable = Asked { authorities: fixture.asked.token.clone(), ..fixture.asked.clone() };
+    let unreadable = HttpsEndpoint { authorities: fixture.asked.token.clone(), ..fixture.asked.clone() };
     let why = ask(&unreadable, &there).await.unwrap_err();
     assert!(why.contains("no certificate") && why.contains("token"), "{why}");
     let away = Outward::There(Gate::default());

@@ -15,7 +15,7 @@ use std::time::Duration;
 use evenkeel_enforce::decisions::now_usec;
 use evenkeel_enforce::shared::lock;
 use evenkeel_model::node::NodeKey;
-use evenkeel_model::pod::{Listed, PodRequirements};
+use evenkeel_model::pod::{PodListing, PodRequirements};
 use evenkeel_proto::pods::NodePods;
 use evenkeel_proto::v1;
 use tokio::sync::{Notify, watch};
@@ -149,7 +149,7 @@ impl Pods {
     }
 
     /// Takes in what the kubelet lists, or why it does not. What it said before stays then.
-    fn take_kubelets(&self, answer: Result<Listed, String>) {
+    fn take_kubelets(&self, answer: Result<PodListing, String>) {
         let mut state = lock(&self.state);
         let of = state.kubelet.get_or_insert_default();
         let (is_change, trouble) = match answer.and_then(|listed| of.take(listed)) {
@@ -244,7 +244,7 @@ impl State {
 
 impl Kubelets {
     /// Takes in a list; whether something is known otherwise then.
-    fn take(&mut self, listed: Listed) -> Result<bool, String> {
+    fn take(&mut self, listed: PodListing) -> Result<bool, String> {
         let message = v1::NodePods {
             run: 1,
             generation: self.known.known().generation + 1,

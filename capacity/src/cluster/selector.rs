@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 pub use evenkeel_model::selector::SelectorError;
-use evenkeel_model::selector::{self, Condition};
+use evenkeel_model::selector::{self, LabelCondition};
 
 use super::symbols::{Labels, Symbol, Symbols};
 use crate::object;
@@ -100,7 +100,7 @@ impl NodeTerm {
     /// Names of nodes the term is restricted to: those that every `metadata.name In` of it lists; `None` = by no name.
     pub fn node_names(&self) -> Option<Vec<Symbol>> {
         let mut lists = self.names.iter().filter_map(|requirement| match requirement.condition() {
-            Condition::In(names) => Some(names),
+            LabelCondition::In(names) => Some(names),
             _ => None,
         });
         let mut names = lists.next()?.to_vec();

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use evenkeel_host::error::{Action, Category, HostError};
+use evenkeel_host::error::{Category, HostError, HostOperation};
 use evenkeel_host::fake::{FakeKernel, FakeState};
 use evenkeel_host::hierarchy::{Hierarchy, Mode};
 use evenkeel_host::knob::{Knob, Setting};
@@ -200,7 +200,7 @@ impl Vanishing {
         if frozen {
             value
         } else {
-            Err(HostError::of_text(Category::Gone, Action::Read, "process", "it has ended"))
+            Err(HostError::of_text(Category::Gone, HostOperation::Read, "process", "it has ended"))
         }
     }
 }

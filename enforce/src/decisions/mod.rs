@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use evenkeel_log::{Log, LogError, Options, Overflow, Reader, Seq, SyncHandle};
+use evenkeel_log::{Log, LogError, LogReader, Options, Overflow, Seq, SyncHandle};
 use evenkeel_model::decision::{Decision, DecisionKind};
 
 pub use draft::{Draft, result_of, result_of_error};
@@ -78,7 +78,7 @@ struct Disk {
 /// Decisions from one number on, oldest first: those on disk, then those of the ring that the disk lacks.
 pub struct History {
     from: u64,
-    disk: Option<Reader>,
+    disk: Option<LogReader>,
     ring: VecDeque<Arc<Decision>>,
 }
 

@@ -10,7 +10,7 @@ use evenkeel_host::error::{Category, HostError};
 use evenkeel_host::hierarchy::{Controller, Hierarchy};
 use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_host::node::{CpuTimes, cpu_times, meminfo};
-use evenkeel_host::psi::{self, Place, Pressure, Resource};
+use evenkeel_host::psi::{self, Pressure, PsiScope, Resource};
 use evenkeel_host::roots::Roots;
 use evenkeel_host::run_delay::waited_usec;
 use evenkeel_host::write::CgroupRef;
@@ -129,7 +129,7 @@ impl KernelSight {
         let available = free.saturating_add(Bytes::new(file.get() / 2)).min(total);
         let swap_free = meminfo(&self.roots).ok()?.swap_free.unwrap_or_default();
         let node = NodePressure { total, available, swap_free, ..NodePressure::default() };
-        Some(with_pressure(node, psi::read(Place::Cgroup(&dir), Resource::Memory).ok()))
+        Some(with_pressure(node, psi::read(PsiScope::Cgroup(&dir), Resource::Memory).ok()))
     }
 }
 
@@ -161,7 +161,7 @@ impl Sight for KernelSight {
             swap_free: memory.swap_free.unwrap_or_default(),
             ..NodePressure::default()
         };
-        Some(with_pressure(node, psi::read(Place::Node(&self.roots), Resource::Memory).ok()))
+        Some(with_pressure(node, psi::read(PsiScope::Node(&self.roots), Resource::Memory).ok()))
     }
 
     fn own_limits(&mut self, tier: Option<&CgroupRef>) -> OwnLimits {
@@ -282,7 +282,7 @@ fn place(tree: &CgroupTree, at: Option<&CgroupRef>, entry: &RosterEntry) -> Resu
         let why = "this machine lacks the controller";
         HostError::of_text(
             Category::Unsupported,
-            evenkeel_host::error::Action::Read,
+            evenkeel_host::error::HostOperation::Read,
             entry.tracked.cgroup.to_string(),
             why,
         )

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use evenkeel_host::error::{Action as Tried, Category, HostError};
+use evenkeel_host::error::{Category, HostError, HostOperation as Tried};
 use evenkeel_host::fake::FakeKernel;
 use evenkeel_host::freeze::freeze_write;
 use evenkeel_host::hierarchy::Mode;

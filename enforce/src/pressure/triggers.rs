@@ -9,7 +9,7 @@ use std::time::Duration;
 use evenkeel_host::cgroup::{CgroupDir, CgroupTree};
 use evenkeel_host::events::{PressureLevel, V1Pressure};
 use evenkeel_host::hierarchy::{Controller, Hierarchy};
-use evenkeel_host::psi::{Place, Resource, Stall, Trigger};
+use evenkeel_host::psi::{PsiScope, Resource, Stall, Trigger};
 use evenkeel_host::roots::Roots;
 use evenkeel_host::write::CgroupRef;
 use evenkeel_qos::pressure::{Bands, Grade};
@@ -56,7 +56,7 @@ impl Triggers {
             self.arm_v1(domain, dir);
             return;
         }
-        let place = dir.as_ref().map_or(Place::Node(roots), Place::Cgroup);
+        let place = dir.as_ref().map_or(PsiScope::Node(roots), PsiScope::Cgroup);
         let wished = [
             (Grade::Warning, Stall::Some, bands.warning.some.enter),
             (Grade::High, Stall::Some, bands.high.some.enter),

@@ -8,7 +8,7 @@ use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::{Mode, fstat, fstatat};
 use nix::unistd::{read, write};
 
-use crate::error::{Action, HostError};
+use crate::error::{HostError, HostOperation};
 use crate::hierarchy::Hierarchy;
 use crate::write::CgroupRef;
 
@@ -31,14 +31,15 @@ impl CgroupDir {
         hierarchy: Hierarchy,
         path: &str,
     ) -> Result<Self, HostError> {
-        let fd = open_beneath(root, path)
-            .map_err(|e| HostError::from_errno(Action::Open, format!("{hierarchy}:{path}"), e, false))?;
+        let fd = open_beneath(root, path).map_err(|e| {
+            HostError::from_errno(HostOperation::Open, format!("{hierarchy}:{path}"), e, false)
+        })?;
         Self::from_fd(fd, hierarchy, normal(path))
     }
 
     fn from_fd(fd: OwnedFd, hierarchy: Hierarchy, path: String) -> Result<Self, HostError> {
         let inode = fstat(&fd)
-            .map_err(|e| HostError::from_errno(Action::Open, format!("{hierarchy}:{path}"), e, false))?
+            .map_err(|e| HostError::from_errno(HostOperation::Open, format!("{hierarchy}:{path}"), e, false))?
             .st_ino;
         Ok(Self { fd, at: CgroupRef { hierarchy, inode, path } })
     }
@@ -70,7 +71,7 @@ impl CgroupDir {
     pub fn child(&self, name: &str) -> Result<Self, HostError> {
         let path = if self.at.path == "/" { format!("/{name}") } else { format!("{}/{name}", self.at.path) };
         let fd = open_beneath(self.fd.as_fd(), name).map_err(|e| {
-            HostError::from_errno(Action::Open, format!("{}:{path}", self.at.hierarchy), e, false)
+            HostError::from_errno(HostOperation::Open, format!("{}:{path}", self.at.hierarchy), e, false)
         })?;
         Self::from_fd(fd, self.at.hierarchy, path)
     }
@@ -87,7 +88,7 @@ impl CgroupDir {
     /// # Errors
     /// `Gone` when the cgroup was removed.
     pub fn children(&self) -> Result<Vec<String>, HostError> {
-        let fail = |e| self.error(Action::List, "", e);
+        let fail = |e| self.error(HostOperation::List, "", e);
         let fd = openat(&self.fd, ".", DIRECTORY, Mode::empty()).map_err(fail)?;
         let mut dir = Dir::from_fd(fd).map_err(fail)?;
         let mut names = Vec::new();
@@ -120,7 +121,7 @@ impl CgroupDir {
     /// # Errors
     /// `Gone` when the cgroup was removed; `Unsupported` when it has no such file; `Denied`; `Io`.
     pub fn read(&self, file: &str) -> Result<Vec<u8>, HostError> {
-        let fail = |e| self.error(Action::Read, file, e);
+        let fail = |e| self.error(HostOperation::Read, file, e);
         let fd = self.open_file(file).map_err(fail)?;
         let mut text = vec![0; 4096];
         let mut len = 0;
@@ -144,7 +145,7 @@ impl CgroupDir {
 
     /// Reads a file that fits into `buffer` by one system call, as all files of one line do.
     pub(crate) fn read_line<'b>(&self, file: &str, buffer: &'b mut [u8]) -> Result<&'b [u8], HostError> {
-        let fail = |e| self.error(Action::Read, file, e);
+        let fail = |e| self.error(HostOperation::Read, file, e);
         let fd = self.open_file(file).map_err(fail)?;
         loop {
             match read(&fd, buffer) {
@@ -157,7 +158,7 @@ impl CgroupDir {
 
     /// Writes `text` and a newline to a file in one write, as the kernel wants it.
     pub(crate) fn write(&self, file: &str, text: &str) -> Result<(), HostError> {
-        let fail = |e| self.error(Action::Write, file, e);
+        let fail = |e| self.error(HostOperation::Write, file, e);
         let flags = OFlag::O_WRONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
         let fd = openat(&self.fd, file, flags, Mode::empty()).map_err(fail)?;
         let line = format!("{text}\n");
@@ -165,7 +166,7 @@ impl CgroupDir {
     }
 
     /// An error on one of its files, or on the directory itself when `file` is empty.
-    pub(crate) fn error(&self, action: Action, file: &str, errno: Errno) -> HostError {
+    pub(crate) fn error(&self, action: HostOperation, file: &str, errno: Errno) -> HostError {
         let slash = if file.is_empty() || self.at.path.ends_with('/') { "" } else { "/" };
         let subject = format!("{}:{}{slash}{file}", self.at.hierarchy, self.at.path);
         let standing = errno != Errno::ENOENT || self.is_standing();

@@ -3,7 +3,7 @@
 use evenkeel_model::units::{Bytes, Limit};
 
 use super::dir::CgroupDir;
-use crate::error::{Action, Category, HostError};
+use crate::error::{Category, HostError, HostOperation};
 use crate::hierarchy::{Controller, Hierarchy};
 use crate::knob::{Knob, Setting};
 use crate::node::page_size;
@@ -70,7 +70,7 @@ impl CgroupDir {
 
     fn malformed(&self, file: &str) -> HostError {
         let subject = format!("{}:{}/{file}", self.at().hierarchy, self.path());
-        HostError::of_text(Category::Malformed, Action::Read, subject, "the text is not understood")
+        HostError::of_text(Category::Malformed, HostOperation::Read, subject, "the text is not understood")
     }
 
     /// `cpu.stat`.

@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use nix::sys::uio::pread;
 
 use super::dir::CgroupDir;
-use crate::error::{Action, HostError};
+use crate::error::{HostError, HostOperation};
 use crate::hierarchy::Hierarchy;
 use crate::parse;
 
@@ -116,7 +116,7 @@ impl CgroupDir {
     /// where the next line does not fit or there is none (fs/seq_file.c, `seq_read_iter`), so most lists take one read; v1 makes
     /// the whole list again for each.
     fn append_procs(&self, found: &mut Procs) -> Result<(), HostError> {
-        let fail = |e| self.error(Action::Read, "cgroup.procs", e);
+        let fail = |e| self.error(HostOperation::Read, "cgroup.procs", e);
         let fd = self.open_file("cgroup.procs").map_err(fail)?;
         let mut buffer = [0u8; 4096];
         let (mut kept, mut offset) = (0, 0i64);

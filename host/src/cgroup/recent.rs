@@ -24,11 +24,11 @@ const FORGOTTEN: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Recent {
     most: usize,
-    kept: Mutex<Kept>,
+    kept: Mutex<RecentDirs>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct RecentDirs {
     dirs: HashMap<(Hierarchy, u64), Used>,
     swept: Instant,
 }
@@ -42,7 +42,7 @@ struct Used {
 impl Recent {
     /// Keeps at most so many directories open, and never fewer than a few.
     pub(crate) fn keeping(most: usize) -> Self {
-        let kept = Kept { dirs: HashMap::new(), swept: Instant::now() };
+        let kept = RecentDirs { dirs: HashMap::new(), swept: Instant::now() };
         Self { most: most.max(FEW), kept: Mutex::new(kept) }
     }
 
@@ -72,7 +72,7 @@ impl Recent {
         self.kept().dirs.remove(&(at.hierarchy, at.inode));
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
+    fn kept(&self) -> std::sync::MutexGuard<'_, RecentDirs> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

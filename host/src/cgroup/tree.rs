@@ -7,7 +7,7 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
 use super::dir::CgroupDir;
-use crate::error::{Action, Category, HostError};
+use crate::error::{Category, HostError, HostOperation};
 use crate::hierarchy::{Hierarchy, Layout};
 use crate::roots::Roots;
 use crate::write::CgroupRef;
@@ -54,7 +54,7 @@ impl CgroupTree {
         let (_, root) = self.roots.iter().find(|(h, _)| *h == hierarchy).ok_or_else(|| {
             HostError::of_text(
                 Category::Unsupported,
-                Action::Open,
+                HostOperation::Open,
                 format!("{hierarchy}:{path}"),
                 "this machine has no such hierarchy",
             )
@@ -72,7 +72,7 @@ impl CgroupTree {
             return Ok(dir);
         }
         let why = format!("the path now leads to another cgroup (inode {})", dir.at().inode);
-        Err(HostError::of_text(Category::Gone, Action::Open, at.to_string(), why))
+        Err(HostError::of_text(Category::Gone, HostOperation::Open, at.to_string(), why))
     }
 
     /// Opens a path in every hierarchy in which it exists, the one whose processes are authoritative first.
@@ -101,5 +101,5 @@ impl CgroupTree {
 
 fn open_root(path: &Path) -> Result<OwnedFd, HostError> {
     open(path, OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
-        .map_err(|e| HostError::from_errno(Action::Open, path.display().to_string(), e, false))
+        .map_err(|e| HostError::from_errno(HostOperation::Open, path.display().to_string(), e, false))
 }

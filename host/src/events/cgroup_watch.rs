@@ -16,7 +16,7 @@ use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 
 use crate::cgroup::CgroupTree;
-use crate::error::{Action, HostError};
+use crate::error::{HostError, HostOperation};
 use crate::write::CgroupRef;
 
 /// What happened in a watched cgroup.
@@ -59,7 +59,7 @@ pub enum CgroupEvent {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
+enum WatchKind {
     Directory,
     EventsFile,
 }
@@ -70,7 +70,7 @@ enum Kind {
 pub struct CgroupWatch {
     inotify: Inotify,
     tree: Arc<CgroupTree>,
-    by_watch: HashMap<WatchDescriptor, (CgroupRef, Kind)>,
+    by_watch: HashMap<WatchDescriptor, (CgroupRef, WatchKind)>,
     by_path: HashMap<String, Vec<WatchDescriptor>>,
 }
 
@@ -81,7 +81,7 @@ impl CgroupWatch {
     /// `Io` when the kernel has no more instances for us (`fs.inotify.max_user_instances`).
     pub fn new(tree: Arc<CgroupTree>) -> Result<Self, HostError> {
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)
-            .map_err(|e| HostError::from_errno(Action::Subscribe, "inotify", e, true))?;
+            .map_err(|e| HostError::from_errno(HostOperation::Subscribe, "inotify", e, true))?;
         Ok(Self { inotify, tree, by_watch: HashMap::new(), by_path: HashMap::new() })
     }
 
@@ -104,7 +104,7 @@ impl CgroupWatch {
             | AddWatchFlags::IN_DELETE
             | AddWatchFlags::IN_MODIFY
             | AddWatchFlags::IN_ONLYDIR;
-        self.add(cgroup, Kind::Directory, "", flags)
+        self.add(cgroup, WatchKind::Directory, "", flags)
     }
 
     /// Watches `cgroup.events` of a v2 cgroup: emptied, filled, frozen, thawed.
@@ -112,13 +112,13 @@ impl CgroupWatch {
     /// # Errors
     /// `Gone` when it is no more, `Unsupported` on v1, `Io` when there are too many watches.
     pub fn watch_events(&mut self, cgroup: &CgroupRef) -> Result<(), HostError> {
-        self.add(cgroup, Kind::EventsFile, "cgroup.events", AddWatchFlags::IN_MODIFY)
+        self.add(cgroup, WatchKind::EventsFile, "cgroup.events", AddWatchFlags::IN_MODIFY)
     }
 
     fn add(
         &mut self,
         cgroup: &CgroupRef,
-        kind: Kind,
+        kind: WatchKind,
         file: &str,
         flags: AddWatchFlags,
     ) -> Result<(), HostError> {
@@ -131,7 +131,7 @@ impl CgroupWatch {
         let wd = self
             .inotify
             .add_watch(&path, flags | AddWatchFlags::IN_DONT_FOLLOW)
-            .map_err(|e| dir.error(Action::Watch, file, e))?;
+            .map_err(|e| dir.error(HostOperation::Watch, file, e))?;
         // inotify takes a path; make sure it still was the cgroup that was meant.
         if let Err(gone) = self.tree.dir_of(cgroup) {
             if !self.by_watch.contains_key(&wd) {
@@ -144,7 +144,7 @@ impl CgroupWatch {
         Ok(())
     }
 
-    fn at_path(&self, path: &str) -> impl Iterator<Item = (WatchDescriptor, &CgroupRef, Kind)> {
+    fn at_path(&self, path: &str) -> impl Iterator<Item = (WatchDescriptor, &CgroupRef, WatchKind)> {
         let watches = self.by_path.get(path).into_iter().flatten();
         watches.filter_map(|wd| self.by_watch.get(wd).map(|(cgroup, kind)| (*wd, cgroup, *kind)))
     }
@@ -176,7 +176,7 @@ impl CgroupWatch {
     }
 
     /// Drops our knowledge of a watch.
-    fn forget(&mut self, wd: WatchDescriptor) -> Option<(CgroupRef, Kind)> {
+    fn forget(&mut self, wd: WatchDescriptor) -> Option<(CgroupRef, WatchKind)> {
         let (cgroup, kind) = self.by_watch.remove(&wd)?;
         if let Some(at_path) = self.by_path.get_mut(&cgroup.path) {
             at_path.retain(|other| *other != wd);
@@ -201,7 +201,7 @@ impl CgroupWatch {
         match self.inotify.read_events() {
             Ok(events) => events.into_iter().for_each(|e| self.take(e, into)),
             Err(Errno::EAGAIN | Errno::EINTR) => {}
-            Err(e) => return Err(HostError::from_errno(Action::Read, "inotify", e, true)),
+            Err(e) => return Err(HostError::from_errno(HostOperation::Read, "inotify", e, true)),
         }
         Ok(into.len() - before)
     }
@@ -234,11 +234,11 @@ impl CgroupWatch {
         }
         if mask.contains(AddWatchFlags::IN_IGNORED) {
             let (cgroup, kind) = self.forget(event.wd)?;
-            return (kind == Kind::Directory).then_some(CgroupEvent::Removed { cgroup });
+            return (kind == WatchKind::Directory).then_some(CgroupEvent::Removed { cgroup });
         }
         let (cgroup, kind) = self.by_watch.get(&event.wd)?;
         let cgroup = cgroup.clone();
-        if *kind == Kind::EventsFile {
+        if *kind == WatchKind::EventsFile {
             return mask.contains(AddWatchFlags::IN_MODIFY).then_some(CgroupEvent::EventsChanged { cgroup });
         }
         let name = event.name?.into_string().ok()?;

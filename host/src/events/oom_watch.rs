@@ -17,7 +17,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 
 use super::v1_eventfd::Registered;
 use crate::cgroup::{CgroupDir, CgroupTree};
-use crate::error::{Action, Category, HostError};
+use crate::error::{Category, HostError, HostOperation};
 use crate::hierarchy::Hierarchy;
 use crate::parse;
 use crate::write::CgroupRef;
@@ -91,7 +91,7 @@ impl OomWatch {
     /// # Errors
     /// `Io` when the kernel has no more descriptors or inotify instances for us.
     pub fn new(tree: Arc<CgroupTree>) -> Result<Self, HostError> {
-        let fail = |e| HostError::from_errno(Action::Subscribe, "OOM kills", e, true);
+        let fail = |e| HostError::from_errno(HostOperation::Subscribe, "OOM kills", e, true);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(fail)?;
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).map_err(fail)?;
         epoll.add(&inotify, EpollEvent::new(EpollFlags::EPOLLIN, INOTIFY)).map_err(fail)?;
@@ -144,8 +144,10 @@ impl OomWatch {
         let root = self.tree.layout().mount(at.hierarchy).map_or(Path::new(""), |m| m.path.as_path());
         let path = root.join(at.path.trim_start_matches('/')).join("memory.events");
         let flags = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_DONT_FOLLOW;
-        let wd =
-            self.inotify.add_watch(&path, flags).map_err(|e| dir.error(Action::Watch, "memory.events", e))?;
+        let wd = self
+            .inotify
+            .add_watch(&path, flags)
+            .map_err(|e| dir.error(HostOperation::Watch, "memory.events", e))?;
         // inotify takes a path; make sure it still was the cgroup that was meant.
         if let Err(gone) = self.tree.dir_of(at) {
             if !self.by_file.contains_key(&wd) {
@@ -162,7 +164,9 @@ impl OomWatch {
         self.next_token += 1;
         let token = self.next_token;
         let event = EpollEvent::new(EpollFlags::EPOLLIN, token);
-        self.epoll.add(&registered, event).map_err(|e| dir.error(Action::Watch, "memory.oom_control", e))?;
+        self.epoll
+            .add(&registered, event)
+            .map_err(|e| dir.error(HostOperation::Watch, "memory.oom_control", e))?;
         self.by_token.insert(token, dir.at().clone());
         Ok(Notice::Event { registered, token })
     }
@@ -190,7 +194,7 @@ impl OomWatch {
     /// `Io` when the descriptors cannot be read.
     pub fn read(&mut self, into: &mut Vec<OomEvent>) -> Result<usize, HostError> {
         let before = into.len();
-        let fail = |e| HostError::from_errno(Action::Read, "OOM kills", e, true);
+        let fail = |e| HostError::from_errno(HostOperation::Read, "OOM kills", e, true);
         let mut events = [EpollEvent::empty(); BATCH];
         let n = match self.epoll.wait(&mut events, EpollTimeout::ZERO) {
             Ok(n) => n,
@@ -316,7 +320,12 @@ fn append(dir: &CgroupDir, into: &mut BTreeMap<u64, u64>, depth: usize) -> Resul
     let [kills] = parse::pick(&dir.read(file)?, [b"oom_kill"]);
     let Some(kills) = kills.value() else {
         let why = "it has no line oom_kill";
-        return Err(HostError::of_text(Category::Unsupported, Action::Read, dir.at().to_string(), why));
+        return Err(HostError::of_text(
+            Category::Unsupported,
+            HostOperation::Read,
+            dir.at().to_string(),
+            why,
+        ));
     };
     into.insert(dir.at().inode, kills);
     if v2 || depth >= 64 || dir.is_leaf() {

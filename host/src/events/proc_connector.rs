@@ -18,7 +18,7 @@ use nix::sys::socket::{MsgFlags, NetlinkAddr, bind, recvfrom, send, setsockopt, 
 
 use super::proc_filter;
 use super::proc_message::{self, Message, ProcessEvent};
-use crate::error::{Action, Category, HostError};
+use crate::error::{Category, HostError, HostOperation};
 
 /// Multicast group and index of process events (`CN_IDX_PROC`).
 const CN_IDX_PROC: u32 = 1;
@@ -89,7 +89,7 @@ impl ProcConnector {
         }
         Err(HostError::of_text(
             Category::Unsupported,
-            Action::Subscribe,
+            HostOperation::Subscribe,
             "process events",
             "the kernel does not answer",
         )
@@ -162,19 +162,19 @@ impl AsFd for ProcConnector {
 fn failed(errno: Errno) -> HostError {
     let subject = "process events";
     match errno {
-        Errno::EPERM | Errno::EACCES => HostError::from_errno(Action::Subscribe, subject, errno, true)
+        Errno::EPERM | Errno::EACCES => HostError::from_errno(HostOperation::Subscribe, subject, errno, true)
             .with_remedy("grant CAP_NET_ADMIN in the initial user namespace"),
         // The connector lives in the initial network namespace only; elsewhere nobody is at the other end.
         Errno::ECONNREFUSED | Errno::EPROTONOSUPPORT => HostError::of_text(
             Category::Unsupported,
-            Action::Subscribe,
+            HostOperation::Subscribe,
             subject,
             errno.desc().to_lowercase(),
         )
         .with_remedy(
             "open the socket in the initial network namespace (hostNetwork: true), with CONFIG_PROC_EVENTS",
         ),
-        other => HostError::from_errno(Action::Subscribe, subject, other, true),
+        other => HostError::from_errno(HostOperation::Subscribe, subject, other, true),
     }
 }
 

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::cgroup::CgroupDir;
-use crate::error::{Action, HostError};
+use crate::error::{HostError, HostOperation};
 
 #[derive(Debug)]
 pub(super) struct Registered {
@@ -18,7 +18,7 @@ pub(super) struct Registered {
 impl Registered {
     /// Registers for the events of `file`, with what the file wants as arguments.
     pub(super) fn new(dir: &CgroupDir, file: &str, arguments: &str) -> Result<Self, HostError> {
-        let fail = |e| dir.error(Action::Watch, file, e);
+        let fail = |e| dir.error(HostOperation::Watch, file, e);
         let eventfd = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(fail)?;
         let source = dir.open_file(file).map_err(fail)?;
         let blank = if arguments.is_empty() { "" } else { " " };

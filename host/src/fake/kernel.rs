@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use evenkeel_model::units::{Bytes, CpuShares, CpuWeight, Limit, OomScoreAdj};
 
 use crate::action::{HostActor, refused};
-use crate::error::{Action, Category, HostError};
+use crate::error::{Category, HostError, HostOperation};
 use crate::hierarchy::{Controller, Hierarchy, Mode};
 use crate::knob::{BurstUsec, CpuSet, Knob, Overcommit, PeriodUsec, Setting};
 use crate::snapshot::{CgroupFacts, Child, Family, HostReader, KnobFact, MemoryUse, ProcessFacts};
@@ -299,7 +299,7 @@ impl FakeState {
         };
         if self.denied.contains(&knob) {
             let error = HostError::from_errno(
-                Action::Write,
+                HostOperation::Write,
                 format!("{} {knob}", write.target),
                 nix::errno::Errno::EACCES,
                 true,
@@ -323,11 +323,21 @@ impl FakeState {
                 _ => Err(gone(&id.to_string())),
             },
             Target::Node => self.node_value(knob).ok_or_else(|| {
-                HostError::of_text(Category::Unsupported, Action::Read, knob.name(), "there is no such file")
+                HostError::of_text(
+                    Category::Unsupported,
+                    HostOperation::Read,
+                    knob.name(),
+                    "there is no such file",
+                )
             }),
             Target::Cgroup(at) => self.find(at)?.settings.get(&knob).copied().ok_or_else(|| {
                 let subject = format!("{at} {knob}");
-                HostError::of_text(Category::Unsupported, Action::Read, subject, "there is no such file")
+                HostError::of_text(
+                    Category::Unsupported,
+                    HostOperation::Read,
+                    subject,
+                    "there is no such file",
+                )
             }),
         }
     }
@@ -372,7 +382,7 @@ fn defaults(mode: Mode) -> Vec<Setting> {
 }
 
 fn gone(subject: &str) -> HostError {
-    HostError::of_text(Category::Gone, Action::Open, subject, "there is none")
+    HostError::of_text(Category::Gone, HostOperation::Open, subject, "there is none")
 }
 
 impl HostReader for FakeKernel {
@@ -486,7 +496,7 @@ impl FakeState {
         if cgroup.hierarchy != Hierarchy::V2 {
             let why = "memory.reclaim is of cgroup v2";
             let at = cgroup.to_string();
-            return Err(HostError::of_text(Category::Unsupported, Action::Reclaim, at, why));
+            return Err(HostError::of_text(Category::Unsupported, HostOperation::Reclaim, at, why));
         }
         let Some(found) = self.cgroups.get_mut(&cgroup.path) else { return Ok(Bytes::ZERO) };
         let taken = found.reclaimable.min(amount);
@@ -498,11 +508,11 @@ impl FakeState {
         self.find(cgroup)?;
         if self.kills_fail.contains(&cgroup.path) {
             let at = cgroup.to_string();
-            return Err(HostError::from_errno(Action::Kill, at, nix::errno::Errno::EPERM, true));
+            return Err(HostError::from_errno(HostOperation::Kill, at, nix::errno::Errno::EPERM, true));
         }
         let pids = self.pids_below(&cgroup.path);
         if pids.contains(&1) {
-            return Err(refused(Action::Kill, cgroup, &Refusal::Init));
+            return Err(refused(HostOperation::Kill, cgroup, &Refusal::Init));
         }
         pids.iter().for_each(|pid| self.exit(*pid));
         Ok(u32::try_from(pids.len()).unwrap_or(u32::MAX))

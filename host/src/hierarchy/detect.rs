@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, FsType, statfs};
 
 use super::{Controller, Hierarchy, Layout, Mount};
-use crate::error::{Action, HostError};
+use crate::error::{HostError, HostOperation};
 use crate::roots::Roots;
 
 impl Layout {
@@ -31,7 +31,7 @@ impl Layout {
         Self::declare(mounts).map_err(|e| {
             HostError::of_text(
                 e.category(),
-                Action::Open,
+                HostOperation::Open,
                 root.display().to_string(),
                 "no cgroup file system there",
             )
@@ -43,11 +43,11 @@ impl Layout {
 fn fs_type(path: &Path) -> Result<FsType, HostError> {
     statfs(path)
         .map(|s| s.filesystem_type())
-        .map_err(|e| HostError::from_errno(Action::Open, path.display().to_string(), e, false))
+        .map_err(|e| HostError::from_errno(HostOperation::Open, path.display().to_string(), e, false))
 }
 
 fn subdirectories(root: &Path) -> Result<Vec<PathBuf>, HostError> {
-    let entries = std::fs::read_dir(root).map_err(|e| HostError::from_io(Action::List, root, &e))?;
+    let entries = std::fs::read_dir(root).map_err(|e| HostError::from_io(HostOperation::List, root, &e))?;
     // Links such as cpu -> cpu,cpuacct are resolved so that one mount is seen once.
     let mut found: Vec<PathBuf> = entries
         .flatten()
@@ -62,7 +62,8 @@ fn subdirectories(root: &Path) -> Result<Vec<PathBuf>, HostError> {
 fn v2_mount(path: &Path) -> Result<Mount, HostError> {
     let list = |file: &str| -> Result<Vec<Controller>, HostError> {
         let path = path.join(file);
-        let text = std::fs::read_to_string(&path).map_err(|e| HostError::from_io(Action::Read, &path, &e))?;
+        let text =
+            std::fs::read_to_string(&path).map_err(|e| HostError::from_io(HostOperation::Read, &path, &e))?;
         Ok(text.split_whitespace().filter_map(Controller::of_name).collect())
     };
     Ok(Mount {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 pub use evenkeel_model::cgroup::{Controller, Hierarchy};
 
-use crate::error::{Action, Category, HostError};
+use crate::error::{Category, HostError, HostOperation};
 
 /// What kind of cgroup set-up a machine has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -71,7 +71,7 @@ impl Layout {
             (false, false) => {
                 return Err(HostError::of_text(
                     Category::Unsupported,
-                    Action::Open,
+                    HostOperation::Open,
                     "cgroup layout",
                     "no hierarchy given",
                 ));

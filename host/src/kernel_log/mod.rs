@@ -14,10 +14,10 @@ use std::path::Path;
 
 use nix::libc;
 
-use crate::error::{Action, HostError};
+use crate::error::{HostError, HostOperation};
 use crate::roots::Roots;
 
-pub use record::{Constraint, Joiner, OomKill, Record};
+pub use record::{Constraint, Joiner, KernelRecord, OomKill};
 
 /// Records read in one call at most, so that a flood cannot keep the caller for ever.
 const BATCH: usize = 1024;
@@ -53,7 +53,7 @@ impl KernelLog {
 
     fn open_at(path: &Path) -> Result<Self, HostError> {
         let fail = |e: std::io::Error| {
-            let error = HostError::from_io(Action::Open, path, &e);
+            let error = HostError::from_io(HostOperation::Open, path, &e);
             match e.kind() {
                 ErrorKind::PermissionDenied => error.with_remedy("grant CAP_SYSLOG and access to /dev/kmsg"),
                 ErrorKind::NotFound => error.with_remedy("make the host's /dev/kmsg visible here"),
@@ -87,7 +87,7 @@ impl KernelLog {
                 }
                 // Larger than the buffer: skipped by the kernel.
                 Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {}
-                Err(e) => return Err(HostError::from_io(Action::Read, Path::new("kernel log"), &e)),
+                Err(e) => return Err(HostError::from_io(HostOperation::Read, Path::new("kernel log"), &e)),
             }
             taken += 1;
         }

@@ -78,7 +78,7 @@ pub struct OomKill {
 
 /// One record: `priority,sequence,microseconds,flags[,...];text` and, on lines of their own, its dictionary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Record<'a> {
+pub struct KernelRecord<'a> {
     /// Number since boot.
     pub sequence: u64,
     /// Microseconds since boot.
@@ -89,7 +89,7 @@ pub struct Record<'a> {
     pub text: &'a [u8],
 }
 
-impl<'a> Record<'a> {
+impl<'a> KernelRecord<'a> {
     /// Reads one record; `None` when it is none.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let semicolon = bytes.iter().position(|&b| b == b';')?;
@@ -106,7 +106,7 @@ impl<'a> Record<'a> {
 
 /// The first line, until its second comes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Head {
+struct OomKillHead {
     pid: u32,
     uid: Option<u32>,
     constraint: Option<Constraint>,
@@ -117,13 +117,13 @@ struct Head {
 /// Joins the lines about a kill. Holds at most one first line.
 #[derive(Debug, Default)]
 pub struct Joiner {
-    head: Option<Head>,
+    head: Option<OomKillHead>,
 }
 
 impl Joiner {
     /// Takes one record; tells of a kill when it is complete.
     pub fn take(&mut self, record: &[u8]) -> Option<OomKill> {
-        let record = Record::parse(record).filter(|r| r.by_kernel)?;
+        let record = KernelRecord::parse(record).filter(|r| r.by_kernel)?;
         if let Some(rest) = record.text.strip_prefix(b"oom-kill:") {
             self.head = head(rest);
             return None;
@@ -137,7 +137,7 @@ impl Joiner {
 }
 
 /// `constraint=C,nodemask=N,cpuset=S,mems_allowed=M,{oom_memcg=O|global_oom},task_memcg=T,task=COMM,pid=P,uid=U`.
-fn head(text: &[u8]) -> Option<Head> {
+fn head(text: &[u8]) -> Option<OomKillHead> {
     let uid_at = rfind(text, b",uid=")?;
     let uid = parse::uint(text[uid_at + 5..].trim_ascii()).and_then(|n| u32::try_from(n).ok());
     let before = &text[..uid_at];
@@ -148,10 +148,10 @@ fn head(text: &[u8]) -> Option<Head> {
         let end = rest.iter().position(|&b| b == b',')?;
         Constraint::parse(&rest[..end])
     });
-    Some(Head { pid, uid, constraint, names })
+    Some(OomKillHead { pid, uid, constraint, names })
 }
 
-impl Head {
+impl OomKillHead {
     fn fill(self, kill: &mut OomKill) {
         kill.uid = kill.uid.or(self.uid);
         kill.constraint = self.constraint;
@@ -166,7 +166,7 @@ impl Head {
 
 /// `REASON: Killed process P (COMM) total-vm:NkB, anon-rss:NkB, file-rss:NkB, shmem-rss:NkB, UID:U pgtables:NkB
 /// oom_score_adj:A`.
-fn killed(record: &Record<'_>) -> Option<OomKill> {
+fn killed(record: &KernelRecord<'_>) -> Option<OomKill> {
     const MARK: &[u8] = b": Killed process ";
     let line = record.text;
     if !(line.starts_with(b"Out of memory") || line.starts_with(b"Memory cgroup out of memory")) {

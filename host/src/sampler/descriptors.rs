@@ -8,7 +8,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::sources::sources_of;
 use super::traffic;
-use crate::error::{Action, HostError};
+use crate::error::{HostError, HostOperation};
 use crate::hierarchy::Layout;
 
 /// Left to the rest of the program: sockets, logs, cgroup and process directories held for a moment.
@@ -55,7 +55,7 @@ impl Nofile {
 /// # Errors
 /// When the limit cannot even be read.
 pub fn raise_nofile(wanted: u64) -> Result<Nofile, HostError> {
-    let fail = |e: Errno| HostError::from_errno(Action::Adjust, "RLIMIT_NOFILE", e, true);
+    let fail = |e: Errno| HostError::from_errno(HostOperation::Adjust, "RLIMIT_NOFILE", e, true);
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(fail)?;
     if soft < wanted {
         let beyond = wanted > hard && setrlimit(Resource::RLIMIT_NOFILE, wanted, wanted).is_ok();
@@ -88,22 +88,22 @@ impl Descriptors {
     }
 
     /// Takes `n`, all or none.
-    pub(super) fn take(&self, n: u64) -> Option<Kept> {
+    pub(super) fn take(&self, n: u64) -> Option<DescriptorLease> {
         self.left
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(n))
             .ok()
-            .map(|_| Kept { from: self.clone(), n })
+            .map(|_| DescriptorLease { from: self.clone(), n })
     }
 }
 
 /// Descriptors taken by one reader, given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct DescriptorLease {
     from: Descriptors,
     n: u64,
 }
 
-impl Kept {
+impl DescriptorLease {
     /// Gives back what turned out not to be needed.
     pub(super) fn shrink_to(&mut self, n: u64) {
         let spare = self.n.saturating_sub(n);
@@ -112,7 +112,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for DescriptorLease {
     fn drop(&mut self) {
         self.from.left.fetch_add(self.n, Ordering::Relaxed);
     }

@@ -3,10 +3,10 @@
 use evenkeel_model::sample::Field;
 use nix::errno::Errno;
 
-use super::reader::{ContainerReader, Handle, SampleContext, Slot, bits};
-use super::sources::Source;
+use super::reader::{ContainerReader, Handle, OpenSource, SampleContext, bits};
+use super::sources::SampledFile;
 use crate::cgroup::CgroupDir;
-use crate::error::{Action, Category, HostError};
+use crate::error::{Category, HostError, HostOperation};
 use crate::write::CgroupRef;
 
 /// A reader and what was found on opening it.
@@ -41,7 +41,7 @@ impl ContainerReader {
 }
 
 impl Opened {
-    fn add(&mut self, source: Source, place: Option<(usize, &CgroupDir)>) -> Result<(), HostError> {
+    fn add(&mut self, source: SampledFile, place: Option<(usize, &CgroupDir)>) -> Result<(), HostError> {
         let Some((place, dir)) = place else {
             return Ok(());
         };
@@ -50,11 +50,11 @@ impl Opened {
             Err(Errno::EMFILE | Errno::ENFILE) => {
                 // Somebody else used up the descriptors. Give all of ours back; `settle` closes them.
                 self.reader.kept = None;
-                self.reader.slots.push(Slot { source, place, handle: Handle::Reopen });
+                self.reader.slots.push(OpenSource { source, place, handle: Handle::Reopen });
                 return Ok(());
             }
             Err(errno) => {
-                let error = dir.error(Action::Open, source.file(), errno);
+                let error = dir.error(HostOperation::Open, source.file(), errno);
                 if error.is_gone() {
                     return Err(error);
                 }
@@ -65,7 +65,7 @@ impl Opened {
             }
         };
         let handle = if self.reader.kept.is_some() { Handle::Kept(fd) } else { Handle::Reopen };
-        self.reader.slots.push(Slot { source, place, handle });
+        self.reader.slots.push(OpenSource { source, place, handle });
         Ok(())
     }
 

@@ -8,11 +8,11 @@ use evenkeel_model::sample::{Field, Sample};
 use nix::errno::Errno;
 use nix::sys::uio::pread;
 
-use super::descriptors::{Descriptors, Kept};
-use super::sources::{Plan, Source, When, sources_of};
+use super::descriptors::{DescriptorLease, Descriptors};
+use super::sources::{Plan, SampledFile, When, sources_of};
 use super::traffic::HostNetwork;
 use crate::cgroup::CgroupTree;
-use crate::error::{Action, Category, HostError};
+use crate::error::{Category, HostError, HostOperation};
 use crate::hierarchy::Hierarchy;
 use crate::roots::Roots;
 use crate::write::CgroupRef;
@@ -28,7 +28,7 @@ pub struct SampleContext {
     pub(super) descriptors: Descriptors,
     pub(super) plan: Plan,
     pub(super) host_network: Option<HostNetwork>,
-    pub(super) sources: Vec<(Source, Hierarchy)>,
+    pub(super) sources: Vec<(SampledFile, Hierarchy)>,
 }
 
 impl SampleContext {
@@ -76,8 +76,8 @@ impl Flaws {
 }
 
 #[derive(Debug)]
-pub(super) struct Slot {
-    pub(super) source: Source,
+pub(super) struct OpenSource {
+    pub(super) source: SampledFile,
     pub(super) place: usize,
     pub(super) handle: Handle,
 }
@@ -94,8 +94,8 @@ pub(super) enum Handle {
 #[derive(Debug)]
 pub struct ContainerReader {
     places: Vec<CgroupRef>,
-    pub(super) slots: Vec<Slot>,
-    pub(super) kept: Option<Kept>,
+    pub(super) slots: Vec<OpenSource>,
+    pub(super) kept: Option<DescriptorLease>,
     phase: u64,
     last: Sample,
     last_at: Option<Duration>,
@@ -112,7 +112,7 @@ struct Moved {
 
 impl ContainerReader {
     /// A reader without files.
-    pub(super) fn empty(places: Vec<CgroupRef>, kept: Option<Kept>) -> Self {
+    pub(super) fn empty(places: Vec<CgroupRef>, kept: Option<DescriptorLease>) -> Self {
         let phase = places.first().map_or(0, |p| p.inode);
         Self {
             places,
@@ -224,12 +224,12 @@ impl ContainerReader {
 
     /// A file could not be read: its fields are not known in this tick.
     fn lose(&mut self, index: usize, errno: Errno, sample: &mut Sample) -> Result<(), HostError> {
-        let category = Category::of(Action::Read, errno as i32, false);
+        let category = Category::of(HostOperation::Read, errno as i32, false);
         let vital = self.is_vital(index);
         let slot = &mut self.slots[index];
         if category == Category::Gone && vital {
             let subject = format!("{}/{}", self.places[slot.place], slot.source.file());
-            return Err(HostError::from_errno(Action::Read, subject, errno, false));
+            return Err(HostError::from_errno(HostOperation::Read, subject, errno, false));
         }
         // A container may be in the v2 tree beside its v1 controllers for pressure only; losing that one is not
         // losing the container.
@@ -239,7 +239,7 @@ impl ContainerReader {
         for field in slot.source.fields() {
             sample.clear(*field);
         }
-        if matches!(slot.source, Source::MemoryStatV1 | Source::MemoryStatV2) {
+        if matches!(slot.source, SampledFile::MemoryStatV1 | SampledFile::MemoryStatV2) {
             self.inactive_file = None;
         }
         Ok(())
@@ -248,7 +248,7 @@ impl ContainerReader {
     /// Whether the end of this file's cgroup is the end of the container: those of each tick, or, where the
     /// machine has none of these, any.
     fn is_vital(&self, index: usize) -> bool {
-        let each_tick = |s: &Slot| matches!(s.source.when(), When::EachTickCpu | When::EachTickMemory);
+        let each_tick = |s: &OpenSource| matches!(s.source.when(), When::EachTickCpu | When::EachTickMemory);
         each_tick(&self.slots[index]) || !self.slots.iter().any(each_tick)
     }
 }

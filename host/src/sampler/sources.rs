@@ -61,7 +61,7 @@ pub(super) enum When {
 
 /// One kernel file and how to read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum SampledFile {
     CpuacctUsage,
     CpuStatV1,
     CpuStatV2,
@@ -78,7 +78,7 @@ pub(super) enum Source {
     IoPressure,
 }
 
-impl Source {
+impl SampledFile {
     pub(super) const fn file(self) -> &'static str {
         match self {
             Self::CpuacctUsage => "cpuacct.usage",
@@ -200,32 +200,35 @@ fn fill_throttling(sample: &mut Sample, picked: [Picked; 3], divisor: u64) -> u1
 }
 
 /// Every file to keep open for a container, with its hierarchy, the ones of each tick first.
-pub(super) fn sources_of(layout: &Layout) -> Vec<(Source, Hierarchy)> {
+pub(super) fn sources_of(layout: &Layout) -> Vec<(SampledFile, Hierarchy)> {
     let mut found = Vec::new();
     match layout.home(Controller::Cpuacct) {
-        Some(Hierarchy::V2) => found.push((Source::CpuStatV2, Hierarchy::V2)),
-        Some(v1) => found.push((Source::CpuacctUsage, v1)),
+        Some(Hierarchy::V2) => found.push((SampledFile::CpuStatV2, Hierarchy::V2)),
+        Some(v1) => found.push((SampledFile::CpuacctUsage, v1)),
         None => {}
     }
     let memory = layout.home(Controller::Memory);
     match memory {
-        Some(Hierarchy::V2) => found.push((Source::MemoryCurrent, Hierarchy::V2)),
-        Some(v1) => found.push((Source::MemoryUsageV1, v1)),
+        Some(Hierarchy::V2) => found.push((SampledFile::MemoryCurrent, Hierarchy::V2)),
+        Some(v1) => found.push((SampledFile::MemoryUsageV1, v1)),
         None => {}
     }
     if let Some(v1 @ Hierarchy::V1(_)) = layout.home(Controller::Cpu) {
-        found.push((Source::CpuStatV1, v1));
+        found.push((SampledFile::CpuStatV1, v1));
     }
     match memory {
         Some(Hierarchy::V2) => found.extend(
-            [Source::MemoryStatV2, Source::SwapCurrent, Source::MemoryEvents].map(|s| (s, Hierarchy::V2)),
+            [SampledFile::MemoryStatV2, SampledFile::SwapCurrent, SampledFile::MemoryEvents]
+                .map(|s| (s, Hierarchy::V2)),
         ),
-        Some(v1) => found.extend([Source::MemoryStatV1, Source::OomControl].map(|s| (s, v1))),
+        Some(v1) => found.extend([SampledFile::MemoryStatV1, SampledFile::OomControl].map(|s| (s, v1))),
         None => {}
     }
-    found.extend(layout.home(Controller::Pids).map(|h| (Source::PidsCurrent, h)));
+    found.extend(layout.home(Controller::Pids).map(|h| (SampledFile::PidsCurrent, h)));
     if let Some(v2) = layout.pressure_home() {
-        found.extend([Source::CpuPressure, Source::MemoryPressure, Source::IoPressure].map(|s| (s, v2)));
+        found.extend(
+            [SampledFile::CpuPressure, SampledFile::MemoryPressure, SampledFile::IoPressure].map(|s| (s, v2)),
+        );
     }
     found
 }

@@ -17,7 +17,7 @@ use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::{Mode, fstat};
 use nix::sys::uio::pread;
 
-use super::descriptors::Kept;
+use super::descriptors::DescriptorLease;
 use super::reader::SampleContext;
 use crate::cgroup::CgroupDir;
 use crate::hierarchy::{Controller, Hierarchy};
@@ -59,13 +59,13 @@ enum Network {
 pub struct TrafficReader {
     block: Option<Block>,
     network: Network,
-    last: Option<Look>,
-    _kept: Option<Kept>,
+    last: Option<TrafficCounters>,
+    _kept: Option<DescriptorLease>,
 }
 
 /// What was counted at one moment.
 #[derive(Debug, Clone, Copy)]
-struct Look {
+struct TrafficCounters {
     at: Duration,
     block: Option<BlockIo>,
     network: Option<NetworkIo>,
@@ -131,7 +131,7 @@ impl TrafficReader {
         }
         let block = self.block.as_ref().and_then(|block| block.read(context.buffer.as_mut_slice()));
         let network = processes.and_then(|processes| self.read_network(context, processes));
-        let look = Look { at: now, block, network };
+        let look = TrafficCounters { at: now, block, network };
         let before = self.last.replace(look)?;
         let span_usec = u64::try_from(now.saturating_sub(before.at).as_micros()).unwrap_or(u64::MAX);
         Some(Traffic {

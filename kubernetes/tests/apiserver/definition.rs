@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_model::quantity::Quantity;
-use evenkeel_model::yaml::{self, Bounds};
+use evenkeel_model::yaml::{self, YamlBounds};
 use serde_json::{Map, Value, json};
 
 use super::cel;
@@ -49,7 +49,7 @@ pub(crate) struct Definition {
 impl Definition {
     pub(crate) fn shipped() -> Self {
         let text = include_str!("../../../packaging/kubernetes/crd.yaml");
-        let mut all: Vec<Value> = yaml::documents(text, Bounds { documents: 2, nodes: 10_000 }).unwrap();
+        let mut all: Vec<Value> = yaml::documents(text, YamlBounds { documents: 2, nodes: 10_000 }).unwrap();
         assert_eq!(all.len(), 1);
         Self { object: all.remove(0) }
     }

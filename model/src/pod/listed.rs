@@ -22,7 +22,7 @@ const TOLD: usize = 128;
 
 /// What was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Listed {
+pub struct PodListing {
     /// Pods that have not ended.
     pub pods: Vec<PodRequirements>,
     /// Pods that cannot be meant, and why; the first few.
@@ -39,20 +39,20 @@ macro_rules! written {
 }
 
 written! {
-    struct List { kind: String, items: Vec<Value>, }
-    struct Pod { metadata: Metadata, spec: Spec, status: Status, }
-    struct Metadata { name: String, namespace: String, uid: String, annotations: Annotations, }
+    struct PodList { kind: String, items: Vec<Value>, }
+    struct ListedPod { metadata: ListedMetadata, spec: Spec, status: ListedStatus, }
+    struct ListedMetadata { name: String, namespace: String, uid: String, annotations: Annotations, }
     struct Spec {
         priority: Option<i32>,
         priority_class_name: Option<String>,
         resources: Option<Resources>,
         overhead: Amounts,
-        init_containers: Vec<Container>,
-        containers: Vec<Container>,
+        init_containers: Vec<ListedContainer>,
+        containers: Vec<ListedContainer>,
     }
-    struct Container { name: String, restart_policy: String, resources: Resources, }
+    struct ListedContainer { name: String, restart_policy: String, resources: Resources, }
     struct Resources { requests: Amounts, limits: Amounts, }
-    struct Status {
+    struct ListedStatus {
         phase: String,
         qos_class: String,
         container_statuses: Vec<ContainerStatus>,
@@ -68,18 +68,18 @@ type Annotations = BTreeMap<String, String>;
 ///
 /// # Errors
 /// In words, when it is none.
-pub fn read_pod_list(json: &[u8]) -> Result<Listed, String> {
-    let list: List = serde_json::from_slice(json).map_err(|error| format!("it is no PodList: {error}"))?;
+pub fn read_pod_list(json: &[u8]) -> Result<PodListing, String> {
+    let list: PodList = serde_json::from_slice(json).map_err(|error| format!("it is no PodList: {error}"))?;
     if list.kind != "PodList" {
         let kind: String = list.kind.chars().take(TOLD).collect();
         return Err(format!("it is no PodList, but {kind:?}"));
     }
-    let mut listed = Listed::default();
+    let mut listed = PodListing::default();
     for item in list.items {
         let place =
             |part: &str| item["metadata"][part].as_str().unwrap_or_default().chars().take(TOLD).collect();
         let (namespace, name): (String, String) = (place("namespace"), place("name"));
-        let read = Pod::deserialize(&item).map_err(|error| error.to_string()).and_then(required);
+        let read = ListedPod::deserialize(&item).map_err(|error| error.to_string()).and_then(required);
         match read {
             Ok(pod) => listed.pods.extend(pod),
             Err(why) if listed.refused.len() < MOST_REFUSED => {
@@ -92,8 +92,8 @@ pub fn read_pod_list(json: &[u8]) -> Result<Listed, String> {
 }
 
 /// What a pod requires; nothing of one that has ended.
-fn required(pod: Pod) -> Result<Option<PodRequirements>, String> {
-    let Pod { metadata, spec, status } = pod;
+fn required(pod: ListedPod) -> Result<Option<PodRequirements>, String> {
+    let ListedPod { metadata, spec, status } = pod;
     if matches!(status.phase.as_str(), "Succeeded" | "Failed") {
         return Ok(None);
     }
@@ -130,7 +130,7 @@ fn required(pod: Pod) -> Result<Option<PodRequirements>, String> {
 
 /// What the node says is in force, which is not yet what the spec asks for while a resize is deferred or on its way (KEP-1287); what the
 /// spec says where the node says nothing.
-fn in_force(status: &Status, container: &Container) -> Requirements {
+fn in_force(status: &ListedStatus, container: &ListedContainer) -> Requirements {
     let all = status.container_statuses.iter().chain(&status.init_container_statuses);
     let told = all.filter(|of| of.name == container.name).find_map(|of| of.resources.as_ref());
     read(told.unwrap_or(&container.resources))
@@ -151,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    fn read_all(items: Value) -> Listed {
+    fn read_all(items: Value) -> PodListing {
         read_pod_list(json!({ "kind": "PodList", "apiVersion": "v1", "items": items }).to_string().as_bytes())
             .unwrap()
     }

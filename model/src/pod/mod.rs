@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-pub use listed::{Listed, read_pod_list};
+pub use listed::{PodListing, read_pod_list};
 pub use read::{
     MAX_POD_BYTES, MAX_TEXT_BYTES, PodObjects, ReadError, ReadReason, SkippedObject, check_pod_text,
     read_pod, read_pod_objects, read_pods, read_resources_by_container,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use requirement::{Condition, Requirement, Selector, SelectorError, equalities};
+pub use requirement::{LabelCondition, Requirement, Selector, SelectorError, equalities};
 
 use crate::null::null_is_default;
 

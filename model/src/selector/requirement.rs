@@ -26,7 +26,7 @@ pub enum SelectorError {
 
 /// What a requirement asks of the value of its label.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Condition<W> {
+pub enum LabelCondition<W> {
     /// The label is there, with one of these values.
     In(Box<[W]>),
     /// The label is not there, or with none of these values.
@@ -43,7 +43,7 @@ pub enum Condition<W> {
     Never,
 }
 
-impl<W> Condition<W> {
+impl<W> LabelCondition<W> {
     /// Whether a label of this value, or its absence, meets the condition; `number` reads a value as an integer.
     pub fn holds<V: Copy>(&self, value: Option<V>, number: impl FnOnce(V) -> Option<i64>) -> bool
     where
@@ -65,7 +65,7 @@ impl<W> Condition<W> {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Requirement<W> {
     key: W,
-    condition: Condition<W>,
+    condition: LabelCondition<W>,
 }
 
 impl<W> Requirement<W> {
@@ -85,10 +85,10 @@ impl<W> Requirement<W> {
         let listed = |word: &mut dyn FnMut(&str) -> W| values.iter().map(|value| word(value)).collect();
         let condition = match (operator.as_str(), values.as_slice()) {
             ("In" | "NotIn", []) => return wrong("at least one value"),
-            ("In", _) => Condition::In(listed(&mut word)),
-            ("NotIn", _) => Condition::NotIn(listed(&mut word)),
-            ("Exists", []) => Condition::Exists,
-            ("DoesNotExist", []) => Condition::DoesNotExist,
+            ("In", _) => LabelCondition::In(listed(&mut word)),
+            ("NotIn", _) => LabelCondition::NotIn(listed(&mut word)),
+            ("Exists", []) => LabelCondition::Exists,
+            ("DoesNotExist", []) => LabelCondition::DoesNotExist,
             ("Exists" | "DoesNotExist", _) => return wrong("no value"),
             (other, _) => return Err(SelectorError::Operator(other.to_owned())),
         };
@@ -104,16 +104,16 @@ impl<W> Requirement<W> {
         mut word: impl FnMut(&str) -> W,
     ) -> Result<Self, SelectorError> {
         let SelectorRequirement { key, operator, values } = written;
-        let compared = |condition: fn(i64) -> Condition<W>| match values.as_slice() {
-            [value] => Ok(value.parse().map_or(Condition::Never, condition)),
+        let compared = |condition: fn(i64) -> LabelCondition<W>| match values.as_slice() {
+            [value] => Ok(value.parse().map_or(LabelCondition::Never, condition)),
             _ => {
                 let (operator, key) = (operator.clone(), key.clone());
                 Err(SelectorError::Values { operator, key, wanted: "one value" })
             }
         };
         let condition = match operator.as_str() {
-            "Gt" => compared(Condition::Gt)?,
-            "Lt" => compared(Condition::Lt)?,
+            "Gt" => compared(LabelCondition::Gt)?,
+            "Lt" => compared(LabelCondition::Lt)?,
             _ => return Self::of_labels(written, word),
         };
         Ok(Self { key: word(key), condition })
@@ -121,12 +121,12 @@ impl<W> Requirement<W> {
 
     /// The label must have this value.
     pub fn equal(key: W, value: W) -> Self {
-        Self { key, condition: Condition::In([value].into()) }
+        Self { key, condition: LabelCondition::In([value].into()) }
     }
 
     /// The label must not have this value.
     pub fn unequal(key: W, value: W) -> Self {
-        Self { key, condition: Condition::NotIn([value].into()) }
+        Self { key, condition: LabelCondition::NotIn([value].into()) }
     }
 
     /// Key of the label.
@@ -135,7 +135,7 @@ impl<W> Requirement<W> {
     }
 
     /// What is asked of its value.
-    pub fn condition(&self) -> &Condition<W> {
+    pub fn condition(&self) -> &LabelCondition<W> {
         &self.condition
     }
 }
@@ -174,7 +174,7 @@ impl Selector {
     /// A label that all it selects has with this one value, where there is one: what an index may look by.
     pub fn one_label(&self) -> Option<(&str, &str)> {
         self.requirements.iter().find_map(|r| match &r.condition {
-            Condition::In(values) => match &**values {
+            LabelCondition::In(values) => match &**values {
                 [value] => Some((r.key.as_str(), value.as_str())),
                 _ => None,
             },
@@ -184,7 +184,7 @@ impl Selector {
 
     /// The key about which requirements contradict each other, so that nothing at all can be selected.
     pub fn contradiction(&self) -> Option<&str> {
-        let mut by_key: BTreeMap<&str, Vec<&Condition<String>>> = BTreeMap::new();
+        let mut by_key: BTreeMap<&str, Vec<&LabelCondition<String>>> = BTreeMap::new();
         for Requirement { key, condition } in &self.requirements {
             by_key.entry(key).or_default().push(condition);
         }
@@ -193,13 +193,14 @@ impl Selector {
 }
 
 /// Whether no label, and no absence of it, fulfils all conditions.
-fn is_impossible(all: &[&Condition<String>]) -> bool {
+fn is_impossible(all: &[&LabelCondition<String>]) -> bool {
     let holds = |value: Option<&str>| all.iter().all(|c| c.holds(value, |value| value.parse().ok()));
-    let lists = || all.iter().filter_map(|c| if let Condition::In(values) = c { Some(values) } else { None });
+    let lists =
+        || all.iter().filter_map(|c| if let LabelCondition::In(values) = c { Some(values) } else { None });
     let present = match lists().next() {
         Some(values) => values.iter().any(|value| holds(Some(value))),
         // Without a list of values there is always a further value that nothing excludes.
-        None => !all.iter().any(|c| matches!(c, Condition::DoesNotExist)),
+        None => !all.iter().any(|c| matches!(c, LabelCondition::DoesNotExist)),
     };
     !present && !holds(None)
 }

@@ -268,7 +268,7 @@ fn storage(text: &mut Text, health: &Health) {
 fn bounds(text: &mut Text, context: &Context) {
     let gates =
         [("socket", &context.gates.socket), ("grpc", &context.gates.grpc), ("http", &context.gates.http)];
-    let mut by_listener = |kind, name, help, of: fn(&evenkeel_net::Counters) -> &AtomicU64| {
+    let mut by_listener = |kind, name, help, of: fn(&evenkeel_net::ConnectionCounters) -> &AtomicU64| {
         text.by_label(
             kind,
             name,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use evenkeel_log::private::{self, NotPrivate};
-use evenkeel_log::{Log, LogError, Options, Overflow, Reader, Seq};
+use evenkeel_log::{Log, LogError, LogReader, Options, Overflow, Seq};
 use evenkeel_model::causes::chain;
 use evenkeel_store::clock::WallClock;
 
@@ -256,7 +256,7 @@ impl Audit {
     }
 
     /// Readers of all logs, from the oldest entry on.
-    pub(super) fn readers(&self) -> Result<Vec<Reader>, AuditError> {
+    pub(super) fn readers(&self) -> Result<Vec<LogReader>, AuditError> {
         let mut kept = self.kept();
         for of in Of::ALL {
             let opened = self.with(&mut kept, of, |_| Ok(()));

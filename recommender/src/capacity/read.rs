@@ -10,7 +10,7 @@ use evenkeel_capacity::load::{JsonStream, Loader, Manifest, Members, StreamError
 use evenkeel_capacity::object::Pod;
 use evenkeel_capacity::question::{CapacityQuestion, QuestionOptions, Snapshot};
 use evenkeel_model::resource_type::ResourceTypes;
-use evenkeel_model::yaml::{self, Bounds};
+use evenkeel_model::yaml::{self, YamlBounds};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
@@ -18,7 +18,7 @@ use super::pool::Wanted;
 use crate::policy::listed;
 
 /// What is read as YAML; larger snapshots are given as JSON, which is read as a stream.
-const YAML: Bounds = Bounds { documents: 10_000, nodes: 1_000_000 };
+const YAML: YamlBounds = YamlBounds { documents: 10_000, nodes: 1_000_000 };
 /// Bytes of YAML that are read.
 const YAML_BYTES: u64 = 16 << 20;
 /// Bytes of a file of `objects` that are read: a snapshot of a cluster is larger, what agents do not report of it is not.

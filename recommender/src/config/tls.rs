@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use evenkeel_net::tls::{Files, Tls, certificates};
+use evenkeel_net::tls::{Tls, TlsFiles, certificates};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -51,11 +51,11 @@ impl Default for TlsSection {
 
 impl TlsSection {
     /// The files that are configured, where there are any.
-    fn named(&self) -> Result<Option<Files>, &'static str> {
+    fn named(&self) -> Result<Option<TlsFiles>, &'static str> {
         // The own authority's certificate stands beside other authorities for clients.
         let own = self.authority && self.cert.as_os_str().is_empty();
         let client_ca = if own { Path::new("") } else { &self.client_ca };
-        Files::named(&self.cert, &self.key, client_ca)
+        TlsFiles::named(&self.cert, &self.key, client_ca)
     }
 
     /// The trust domain of agents' names; empty where no certificate names any.
@@ -103,22 +103,22 @@ impl TlsSection {
 
 impl Config {
     /// What the addresses are served with, where that is TLS.
-    pub(crate) fn tls_files(&self) -> Option<Files> {
+    pub(crate) fn tls_files(&self) -> Option<TlsFiles> {
         let mut files = self.tls.named().ok().flatten();
         if self.tls.authority {
             files = Some(self.own_files(files));
         }
         let cluster_ca = self.kubernetes.client_ca().map(Path::to_owned);
-        files.map(|files| Files { cluster_ca, ..files })
+        files.map(|files| TlsFiles { cluster_ca, ..files })
     }
 
     /// The same with the own authority.
-    fn own_files(&self, named: Option<Files>) -> Files {
+    fn own_files(&self, named: Option<TlsFiles>) -> TlsFiles {
         let own = self.authority_dir();
         let mut files = named.unwrap_or_else(|| {
             let pair = own.join(crate::authority::SERVER_FILE);
             let client_ca = Some(self.tls.client_ca.clone()).filter(|path| !path.as_os_str().is_empty());
-            Files {
+            TlsFiles {
                 cert: pair.clone(),
                 key: pair,
                 client_ca: client_ca.into_iter().collect(),

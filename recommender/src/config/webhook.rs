@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use evenkeel_net::tls::Files;
+use evenkeel_net::tls::TlsFiles;
 use evenkeel_proto::line::Trust;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -124,8 +124,8 @@ fn place(text: &str) -> Option<(&str, &str)> {
 
 impl WebhookSection {
     /// What it serves with, where it does over TLS.
-    pub(crate) fn files(&self) -> Option<Files> {
-        Files::named(&self.cert, &self.key, &self.client_ca).ok().flatten()
+    pub(crate) fn files(&self) -> Option<TlsFiles> {
+        TlsFiles::named(&self.cert, &self.key, &self.client_ca).ok().flatten()
     }
 
     /// Namespace and name of the Secret with the webhook's own pair.
@@ -151,7 +151,7 @@ impl WebhookSection {
     /// What is wrong: a key of the section, and what.
     pub(super) fn problems(&self) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
-        if let Err(what) = Files::named(&self.cert, &self.key, &self.client_ca) {
+        if let Err(what) = TlsFiles::named(&self.cert, &self.key, &self.client_ca) {
             found.push(("webhook", what.to_owned()));
         }
         if self.files().is_none() && !self.address.ip().is_loopback() {

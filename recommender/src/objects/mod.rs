@@ -285,14 +285,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     use evenkeel_kubernetes::objects::KINDS;
-    use evenkeel_model::yaml::{self, Bounds};
+    use evenkeel_model::yaml::{self, YamlBounds};
     use serde_json::Value;
 
     /// The role that is shipped follows every kind, writes statuses, reads controllers, and allows nothing else.
     #[test]
     fn the_shipped_role_may_write_statuses_and_no_more() {
         let text = include_str!("../../../packaging/kubernetes/base/objects.yaml");
-        let objects: Vec<Value> = yaml::documents(text, Bounds { documents: 20, nodes: 10_000 }).unwrap();
+        let objects: Vec<Value> = yaml::documents(text, YamlBounds { documents: 20, nodes: 10_000 }).unwrap();
         let role = objects.iter().find(|object| object["kind"] == "ClusterRole").unwrap();
         let texts = |value: &Value| -> Vec<String> {
             value.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()

@@ -7,7 +7,7 @@ use std::fmt;
 
 use evenkeel_capacity::load::Loader;
 use evenkeel_capacity::object::{LimitRange, LimitRangeItem, ResourceList, ResourceQuota};
-use evenkeel_model::yaml::{self, Bounds as TextBounds};
+use evenkeel_model::yaml::{self, YamlBounds as TextBounds};
 use evenkeel_rightsizing::policy::PolicyError;
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use evenkeel_model::quantity::Quantity;
 use evenkeel_model::selector::LabelSelector;
-use evenkeel_model::yaml::{self, Bounds as TextBounds};
+use evenkeel_model::yaml::{self, YamlBounds as TextBounds};
 use serde_json::{Map, Value};
 
 use super::fields::At;

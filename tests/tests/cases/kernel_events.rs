@@ -7,7 +7,7 @@ use evenkeel_host::error::Category;
 use evenkeel_host::events::{OomEvent, OomWatch, PressureLevel, V1Pressure};
 use evenkeel_host::hierarchy::{Controller, Hierarchy};
 use evenkeel_host::kernel_log::{Constraint, KernelLog, LogEvent, OomKill};
-use evenkeel_host::psi::{self, Place, Resource, Stall, Trigger};
+use evenkeel_host::psi::{self, PsiScope, Resource, Stall, Trigger};
 use evenkeel_host::roots::Roots;
 use evenkeel_tests::cgroups::{CgroupTree, TestCgroup, Tier};
 use evenkeel_tests::{machine, require, wait};
@@ -111,7 +111,7 @@ fn a_kill_in_a_cgroup_inside_is_counted_for_the_container() -> Result<()> {
 fn pressure_of_the_machine_is_read_and_its_trigger_armed() -> Result<()> {
     let roots = Roots::default();
     for resource in Resource::ALL {
-        let pressure = psi::read(Place::Node(&roots), resource);
+        let pressure = psi::read(PsiScope::Node(&roots), resource);
         require!(
             !pressure.as_ref().is_err_and(|e| e.category() == Category::Unsupported),
             "this kernel tells no pressure"
@@ -119,7 +119,7 @@ fn pressure_of_the_machine_is_read_and_its_trigger_armed() -> Result<()> {
         ensure!(pressure?.some.avg10 <= 100.0);
     }
     require!(machine::is_root(), "pressure files of the machine are root's to write");
-    let place = Place::Node(&roots);
+    let place = PsiScope::Node(&roots);
     let armed = Trigger::open(place, Resource::Memory, Stall::Some, 100_000, 1_000_000);
     match armed {
         Ok(trigger) => {
@@ -143,7 +143,7 @@ fn a_trigger_of_a_cgroup_fires_when_its_processes_wait() -> Result<()> {
     let rig = Rig::new(&[], &[])?;
     require!(rig.tree.layout().pressure_home().is_some(), "cgroups have pressure files on v2 only");
     let dir = rig.tree.dir(Hierarchy::V2, &cgroup.path())?;
-    let place = Place::Cgroup(&dir);
+    let place = PsiScope::Cgroup(&dir);
     let trigger = match Trigger::open(place, Resource::Cpu, Stall::Some, 50_000, 1_000_000) {
         Ok(trigger) => trigger,
         Err(error) => {

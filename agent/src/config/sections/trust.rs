@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use evenkeel_net::tls::{Files, Tls as Served};
+use evenkeel_net::tls::{Tls as Served, TlsFiles};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -47,7 +47,7 @@ pub(crate) struct Guard {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct TrustRules {
     /// Certificate, key and authorities.
-    pub files: Option<Files>,
+    pub files: Option<TlsFiles>,
     /// How serve.address and serve.dashboard are served.
     pub service: Guard,
     /// How serve.metrics is served.
@@ -106,8 +106,8 @@ pub(in super::super) fn check(c: &mut Checker<'_>, raw: &Raw, serve: &Serve) -> 
     TrustRules { files, service, metrics: shown, insecure }
 }
 
-fn files(c: &mut Checker<'_>, raw: &Tls) -> Option<Files> {
-    let named = match Files::named(&raw.cert, &raw.key, &raw.client_ca) {
+fn files(c: &mut Checker<'_>, raw: &Tls) -> Option<TlsFiles> {
+    let named = match TlsFiles::named(&raw.cert, &raw.key, &raw.client_ca) {
         Ok(named) => named?,
         Err(what) => {
             c.fail("tls", what.to_owned(), "give both, or leave all of them empty");

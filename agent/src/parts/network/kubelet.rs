@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use evenkeel_border::coded::Coded as _;
 use evenkeel_border::order::Kubelet;
 use evenkeel_border::told::{Kubelets, PodList};
-use evenkeel_net::get::{Asked, NoAnswer, Vouchers};
+use evenkeel_net::get::{HttpsEndpoint, NoAnswer, Vouchers};
 use evenkeel_proto::v1;
 
 use crate::pods::{MOST_LISTED, look};
@@ -13,8 +13,13 @@ use crate::pods::{MOST_LISTED, look};
 /// What it says.
 pub(crate) async fn ask(order: Kubelet) -> Kubelets {
     let Kubelet { host, port, name, authorities, token } = order;
-    let asked =
-        Asked { host, port, name, authorities: PathBuf::from(authorities.0), token: PathBuf::from(token.0) };
+    let asked = HttpsEndpoint {
+        host,
+        port,
+        name,
+        authorities: PathBuf::from(authorities.0),
+        token: PathBuf::from(token.0),
+    };
     let vouchers = Vouchers { authorities: authorities.1.0, token: token.1.0 };
     let listed = match look(&asked, vouchers).await {
         Ok(listed) => listed,

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use evenkeel_border::coded::{Bytes, Coded as _};
 use evenkeel_border::link::{Channel, Link};
 use evenkeel_border::order::{self, Address, Changed, File, Serve};
-use evenkeel_net::tls::{Files, Tls};
+use evenkeel_net::tls::{Tls, TlsFiles};
 
 use super::super::reader::resource_types;
 use super::files::Held;
@@ -54,7 +54,7 @@ impl Kept {
         let path = |held: &Held| held.path().to_owned();
         let (Some(cert), Some(key)) = (&self.cert, &self.key) else { return Ok(None) };
         let client_ca = self.client_ca.iter().map(path).collect();
-        let files = Files { cert: path(cert), key: path(key), client_ca, cluster_ca: None };
+        let files = TlsFiles { cert: path(cert), key: path(key), client_ca, cluster_ca: None };
         Ok(Some(Arc::new(Tls::open(files).context("cannot serve TLS")?)))
     }
 

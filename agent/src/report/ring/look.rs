@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_enforce::shared::lock;
-use evenkeel_log::{LogError, Reader, Seq};
+use evenkeel_log::{LogError, LogReader, Seq};
 use evenkeel_model::rollup::Rollup;
 use evenkeel_model::sample::Sample;
 use evenkeel_proto::frame::{Decoder, Visitor};
@@ -154,7 +154,7 @@ impl Ring {
     }
 
     /// Records from one on, or from the first; those that waited are written before.
-    fn reader(&self, from: Option<Seq>) -> Option<Reader> {
+    fn reader(&self, from: Option<Seq>) -> Option<LogReader> {
         let mut inner = lock(&self.inner);
         let log = inner.log.as_mut()?;
         // Where the disk fails, what was written before is told.
@@ -183,7 +183,7 @@ struct Found {
 }
 
 /// Walks over the heads of all records. After a clock that was set back the last run of records counts.
-fn find(mut heads: Reader, time_usec: u64) -> Result<Found, NotKept> {
+fn find(mut heads: LogReader, time_usec: u64) -> Result<Found, NotKept> {
     let (mut found, mut payload) = (Found::default(), Vec::new());
     loop {
         let seq = match heads.read_into(&mut payload) {
@@ -262,7 +262,7 @@ impl Reading {
 }
 
 /// Decodes from a start up to the moment.
-fn replay(mut frames: Reader, start: &Start, time_usec: u64) -> Result<Past, NotKept> {
+fn replay(mut frames: LogReader, start: &Start, time_usec: u64) -> Result<Past, NotKept> {
     let (mut reading, mut last, mut payload) = (Reading::default(), None, Vec::new());
     while let Some(seq) = frames.read_into(&mut payload)? {
         let Some((kind, time, frame)) = split(&payload) else { continue };

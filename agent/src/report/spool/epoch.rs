@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
-use evenkeel_log::{Log, LogError, Options, Reader, Seq};
+use evenkeel_log::{Log, LogError, LogReader, Options, Seq};
 use evenkeel_proto::frame::{self, FrameKind};
 use evenkeel_proto::v1;
 use prost::Message;
@@ -55,7 +55,7 @@ pub(super) struct Epoch {
     /// How far each recommender is, in the order of the configuration.
     pub(super) readers: Readers,
     /// Where the last reads ended, the newest last, so that reading on does not begin anew.
-    cursors: Vec<(Place, Seq, Reader)>,
+    cursors: Vec<(Place, Seq, LogReader)>,
 }
 
 const MINUTES: &str = "minutes";

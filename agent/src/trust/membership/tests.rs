@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use evenkeel_net::tls::{Files, Tls};
+use evenkeel_net::tls::{Tls, TlsFiles};
 use evenkeel_net::{Gate, Limits, Speech};
 use evenkeel_proto::v1::enroll_service_server::{EnrollService, EnrollServiceServer};
 use rcgen::{BasicConstraints, CertificateSigningRequestParams, IsCa, Issuer, SanType};
@@ -92,8 +92,8 @@ async fn recommender(dir: &Path) -> (Fake, SocketAddr, String) {
     let pair = dir.join("server.pem");
     fs::write(&pair, format!("{}{}{}", served.pem(), authority.pem(), key.serialize_pem())).unwrap();
     fs::set_permissions(&pair, fs::Permissions::from_mode(0o600)).unwrap();
-    let tls =
-        Tls::open(Files { cert: pair.clone(), key: pair, client_ca: Vec::new(), cluster_ca: None }).unwrap();
+    let tls = Tls::open(TlsFiles { cert: pair.clone(), key: pair, client_ca: Vec::new(), cluster_ca: None })
+        .unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
     let gate = Gate::new("test", Limits { connections: 8, per_peer: 8 });

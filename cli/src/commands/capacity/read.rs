@@ -10,7 +10,7 @@ use evenkeel_capacity::load::{JsonStream, Loader, Manifest, Parsed, Piece, Piece
 use evenkeel_capacity::object::Pod;
 use evenkeel_capacity::question::{Recommendations, Snapshot};
 use evenkeel_model::resource_type::ResourceTypes;
-use evenkeel_model::yaml::{self, Bounds};
+use evenkeel_model::yaml::{self, YamlBounds};
 use evenkeel_proto::v1::ListRecommendationsRequest;
 use serde::Deserialize;
 use serde_json::Value;
@@ -20,7 +20,7 @@ use crate::failure::Failure;
 use crate::input;
 
 /// What is read as YAML; larger snapshots are given as JSON, which is read as a stream.
-const YAML: Bounds = Bounds { documents: 100_000, nodes: 4_000_000 };
+const YAML: YamlBounds = YamlBounds { documents: 100_000, nodes: 4_000_000 };
 /// Pieces of JSON (some objects each) that may be parsed before those in front are taken in; the reading waits then.
 const PIECES_AHEAD: usize = 8;
 /// Bytes of YAML that are read.

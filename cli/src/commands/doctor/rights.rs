@@ -1,6 +1,6 @@
 //! Checks of what this process may do: capabilities, user namespace, descriptors, events of the kernel.
 
-use evenkeel_host::caps::{Feature, Held, held};
+use evenkeel_host::caps::{Feature, UsableCapability, held};
 use evenkeel_host::events::ProcConnector;
 use evenkeel_host::hierarchy::Layout;
 use evenkeel_host::roots::Roots;
@@ -25,10 +25,13 @@ fn capabilities() -> Vec<Finding> {
         Ok(held) => held,
         Err(e) => return vec![Finding::error("capabilities", CheckStatus::Fail, &e, "run as root")],
     };
-    Held::ALL.into_iter().map(|capability| finding_of(capability, held.contains(&capability))).collect()
+    UsableCapability::ALL
+        .into_iter()
+        .map(|capability| finding_of(capability, held.contains(&capability)))
+        .collect()
 }
 
-fn finding_of(capability: Held, is_held: bool) -> Finding {
+fn finding_of(capability: UsableCapability, is_held: bool) -> Finding {
     let check = capability.to_string();
     if is_held {
         return Finding::ok(check, "held");
@@ -89,11 +92,11 @@ mod tests {
 
     #[test]
     fn a_missing_capability_names_what_is_lost() {
-        let finding = finding_of(Held::SysResource, false);
+        let finding = finding_of(UsableCapability::SysResource, false);
         assert_eq!(finding.state, CheckStatus::Warn);
         assert!(finding.found.contains("scores below") && finding.found.contains("pressure"), "{finding:?}");
         assert!(finding.remedy.unwrap().contains("CAP_SYS_RESOURCE"));
-        assert_eq!(finding_of(Held::Kill, true).state, CheckStatus::Ok);
+        assert_eq!(finding_of(UsableCapability::Kill, true).state, CheckStatus::Ok);
     }
 
     #[test]

@@ -4,11 +4,11 @@
 use std::fmt;
 
 use super::error::{ReadError, ReadReason};
-use super::tree::{Placed, Value};
+use super::tree::{Placed, TreeValue};
 use crate::quantity::Quantity;
 
 /// The source that is read, for errors and for the text of scalars.
-pub(super) struct Source<'a> {
+pub(super) struct ManifestSource<'a> {
     pub(super) name: &'a str,
     pub(super) text: &'a str,
     pub(super) document: usize,
@@ -17,25 +17,25 @@ pub(super) struct Source<'a> {
 /// A value, and the way to it.
 #[derive(Clone, Copy)]
 pub(super) struct Cursor<'a> {
-    source: &'a Source<'a>,
+    source: &'a ManifestSource<'a>,
     placed: &'a Placed,
     parent: Option<&'a Cursor<'a>>,
-    step: Step<'a>,
+    step: PathStep<'a>,
 }
 
 #[derive(Clone, Copy)]
-enum Step<'a> {
+enum PathStep<'a> {
     Root,
     Field(&'a str),
     Index(usize),
 }
 
 impl<'a> Cursor<'a> {
-    pub(super) fn root(source: &'a Source<'a>, placed: &'a Placed) -> Self {
-        Self { source, placed, parent: None, step: Step::Root }
+    pub(super) fn root(source: &'a ManifestSource<'a>, placed: &'a Placed) -> Self {
+        Self { source, placed, parent: None, step: PathStep::Root }
     }
 
-    fn child(&'a self, step: Step<'a>, placed: &'a Placed) -> Self {
+    fn child(&'a self, step: PathStep<'a>, placed: &'a Placed) -> Self {
         Self { source: self.source, placed, parent: Some(self), step }
     }
 
@@ -46,13 +46,13 @@ impl<'a> Cursor<'a> {
         let Some((key, placed)) = named.next() else { return Ok(None) };
         if named.next().is_some() {
             // Only JSON gets here: the YAML reader refuses a second key itself.
-            let field = self.child(Step::Field(key), placed);
+            let field = self.child(PathStep::Field(key), placed);
             return Err(field.error(ReadReason::DuplicateKey { key: key.clone() }));
         }
-        if matches!(placed.value, Value::Null) {
+        if matches!(placed.value, TreeValue::Null) {
             return Ok(None);
         }
-        Ok(Some(self.child(Step::Field(key), placed)))
+        Ok(Some(self.child(PathStep::Field(key), placed)))
     }
 
     /// The field of this name, which must be there.
@@ -68,7 +68,7 @@ impl<'a> Cursor<'a> {
         let mut fields: Vec<(&str, Self)> = Vec::new();
         let mut seen = std::collections::HashSet::new();
         for (key, placed) in self.entries()?.unwrap_or_default() {
-            let field = self.child(Step::Field(key), placed);
+            let field = self.child(PathStep::Field(key), placed);
             if !seen.insert(key.as_str()) {
                 return Err(field.error(ReadReason::DuplicateKey { key: key.clone() }));
             }
@@ -79,8 +79,8 @@ impl<'a> Cursor<'a> {
 
     fn entries(&self) -> Result<Option<&'a [(String, Placed)]>, ReadError> {
         match &self.placed.value {
-            Value::Map(entries) => Ok(Some(entries)),
-            Value::Null => Ok(None),
+            TreeValue::Map(entries) => Ok(Some(entries)),
+            TreeValue::Null => Ok(None),
             other => Err(self.wrong_type("a map", other)),
         }
     }
@@ -88,10 +88,10 @@ impl<'a> Cursor<'a> {
     /// The elements of a list; nothing is an empty list.
     pub(super) fn elements(&'a self) -> Result<Vec<Self>, ReadError> {
         match &self.placed.value {
-            Value::List(list) => {
-                Ok(list.iter().enumerate().map(|(i, e)| self.child(Step::Index(i), e)).collect())
+            TreeValue::List(list) => {
+                Ok(list.iter().enumerate().map(|(i, e)| self.child(PathStep::Index(i), e)).collect())
             }
-            Value::Null => Ok(Vec::new()),
+            TreeValue::Null => Ok(Vec::new()),
             other => Err(self.wrong_type("a list", other)),
         }
     }
@@ -99,10 +99,10 @@ impl<'a> Cursor<'a> {
     /// A string. A number or boolean that should have been quoted is taken as it is written.
     pub(super) fn text(&self) -> Result<String, ReadError> {
         match &self.placed.value {
-            Value::Text(text) => Ok(text.clone()),
-            Value::Bool(value) => Ok(self.written().map_or_else(|| value.to_string(), str::to_owned)),
-            Value::Integer(value) => Ok(self.written().map_or_else(|| value.to_string(), str::to_owned)),
-            Value::Float(value) => Ok(self.written().map_or_else(|| value.to_string(), str::to_owned)),
+            TreeValue::Text(text) => Ok(text.clone()),
+            TreeValue::Bool(value) => Ok(self.written().map_or_else(|| value.to_string(), str::to_owned)),
+            TreeValue::Integer(value) => Ok(self.written().map_or_else(|| value.to_string(), str::to_owned)),
+            TreeValue::Float(value) => Ok(self.written().map_or_else(|| value.to_string(), str::to_owned)),
             other => Err(self.wrong_type("a string", other)),
         }
     }
@@ -110,7 +110,7 @@ impl<'a> Cursor<'a> {
     /// True or false.
     pub(super) fn boolean(&self) -> Result<bool, ReadError> {
         match &self.placed.value {
-            Value::Bool(value) => Ok(*value),
+            TreeValue::Bool(value) => Ok(*value),
             other => Err(self.wrong_type("true or false", other)),
         }
     }
@@ -118,7 +118,7 @@ impl<'a> Cursor<'a> {
     /// An integer of 32 bits.
     pub(super) fn integer(&self) -> Result<i32, ReadError> {
         match &self.placed.value {
-            Value::Integer(value) => i32::try_from(*value).map_err(|_| {
+            TreeValue::Integer(value) => i32::try_from(*value).map_err(|_| {
                 self.invalid(format!("{value} is not an integer of 32 bits; write a smaller one"))
             }),
             other => Err(self.wrong_type("an integer", other)),
@@ -128,9 +128,9 @@ impl<'a> Cursor<'a> {
     /// A quantity: a string or a number, exactly as written.
     pub(super) fn quantity(&self) -> Result<Quantity, ReadError> {
         let parsed = match &self.placed.value {
-            Value::Text(text) => Quantity::parse(text.trim()),
-            Value::Integer(value) => Quantity::parse(&value.to_string()),
-            Value::Float(value) => match self.written().map(Quantity::parse) {
+            TreeValue::Text(text) => Quantity::parse(text.trim()),
+            TreeValue::Integer(value) => Quantity::parse(&value.to_string()),
+            TreeValue::Float(value) => match self.written().map(Quantity::parse) {
                 Some(Ok(quantity)) => Ok(quantity),
                 _ => crate::quantity::from_float(*value),
             },
@@ -145,7 +145,7 @@ impl<'a> Cursor<'a> {
         self.source.text.get(start as usize..end as usize).map(str::trim).filter(|text| !text.is_empty())
     }
 
-    fn wrong_type(&self, expected: &'static str, found: &Value) -> ReadError {
+    fn wrong_type(&self, expected: &'static str, found: &TreeValue) -> ReadError {
         self.error(ReadReason::WrongType { expected, found: found.type_name() })
     }
 
@@ -172,10 +172,10 @@ impl fmt::Display for Cursor<'_> {
         let Some(parent) = self.parent else { return Ok(()) };
         write!(f, "{parent}")?;
         match self.step {
-            Step::Root => Ok(()),
-            Step::Field(name) if parent.parent.is_none() => f.write_str(name),
-            Step::Field(name) => write!(f, ".{name}"),
-            Step::Index(index) => write!(f, "[{index}]"),
+            PathStep::Root => Ok(()),
+            PathStep::Field(name) if parent.parent.is_none() => f.write_str(name),
+            PathStep::Field(name) => write!(f, ".{name}"),
+            PathStep::Index(index) => write!(f, "[{index}]"),
         }
     }
 }

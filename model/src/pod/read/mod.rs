@@ -9,7 +9,7 @@ mod fields;
 mod syntax;
 mod tree;
 
-use cursor::{Cursor, Source};
+use cursor::{Cursor, ManifestSource};
 pub use error::{ReadError, ReadReason};
 
 use super::{Pod, PodOrigin};
@@ -112,7 +112,7 @@ pub fn read_pod_objects(text: &str, source_name: &str, max_bytes: usize) -> Resu
     }
     let mut objects = PodObjects::default();
     for document in syntax::documents(text, source_name)? {
-        let source = Source { name: source_name, text, document: document.index };
+        let source = ManifestSource { name: source_name, text, document: document.index };
         collect(&Cursor::root(&source, &document.root), "", &source, 0, &mut objects);
     }
     Ok(objects)
@@ -132,7 +132,7 @@ pub fn read_resources_by_container(
     }
     let mut by_container = Vec::new();
     for document in syntax::documents(text, source_name)? {
-        let source = Source { name: source_name, text, document: document.index };
+        let source = ManifestSource { name: source_name, text, document: document.index };
         let root = Cursor::root(&source, &document.root);
         for (container, resources) in root.fields()? {
             by_container.push((container.to_owned(), fields::requirements(&resources)?));
@@ -142,7 +142,13 @@ pub fn read_resources_by_container(
 }
 
 /// Reads one object, or notes why it cannot be read.
-fn collect(at: &Cursor<'_>, implied: &str, source: &Source<'_>, depth: usize, objects: &mut PodObjects) {
+fn collect(
+    at: &Cursor<'_>,
+    implied: &str,
+    source: &ManifestSource<'_>,
+    depth: usize,
+    objects: &mut PodObjects,
+) {
     if let Err(error) = object(at, implied, source, depth, objects)
         && objects.errors.len() < MAX_ERRORS
     {
@@ -154,7 +160,7 @@ fn collect(at: &Cursor<'_>, implied: &str, source: &Source<'_>, depth: usize, ob
 fn object(
     at: &Cursor<'_>,
     implied: &str,
-    source: &Source<'_>,
+    source: &ManifestSource<'_>,
     depth: usize,
     objects: &mut PodObjects,
 ) -> Result<(), ReadError> {

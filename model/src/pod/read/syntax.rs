@@ -4,11 +4,11 @@ use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{Error, Spanned};
 
 use super::error::{ReadError, ReadReason};
-use super::tree::{Json, Placed, Value, Yaml, place};
-use crate::yaml::{self, Bounds};
+use super::tree::{Json, Placed, TreeValue, Yaml, place};
+use crate::yaml::{self, YamlBounds};
 
 /// What is read from one source of YAML; in JSON the text's length bounds it.
-const BOUNDS: Bounds = Bounds { documents: 10_000, nodes: 1_000_000 };
+const BOUNDS: YamlBounds = YamlBounds { documents: 10_000, nodes: 1_000_000 };
 
 /// A document and its place in the source, from 0.
 pub(super) struct Document {
@@ -46,7 +46,7 @@ fn yaml(text: &str, source: &str) -> Result<Vec<Document>, ReadError> {
     let mut starts = DocumentStarts::of(text);
     let documents =
         roots.into_iter().map(place).map(|root| Document { index: starts.before(line_of(&root)), root });
-    Ok(documents.filter(|document| !matches!(document.root.value, Value::Null)).collect())
+    Ok(documents.filter(|document| !matches!(document.root.value, TreeValue::Null)).collect())
 }
 
 fn yaml_error(text: &str, source: &str, error: &Error) -> ReadError {
@@ -80,14 +80,14 @@ fn path_of_duplicate(text: &str, key: &str, line: u64) -> Option<String> {
 fn last_field_before(at: &Placed, key: &str, line: u64, path: &mut String, best: &mut Option<(u64, String)>) {
     let length = path.len();
     match &at.value {
-        Value::List(list) => {
+        TreeValue::List(list) => {
             for (index, element) in list.iter().enumerate() {
                 path.push_str(&format!("[{index}]"));
                 last_field_before(element, key, line, path, best);
                 path.truncate(length);
             }
         }
-        Value::Map(entries) => {
+        TreeValue::Map(entries) => {
             for (name, element) in entries {
                 path.push_str(if length == 0 { "" } else { "." });
                 path.push_str(name);

@@ -13,7 +13,7 @@ use serde_saphyr::Spanned;
 /// A value and where it stands.
 #[derive(Debug)]
 pub(super) struct Placed {
-    pub(super) value: Value,
+    pub(super) value: TreeValue,
     /// Line, from 1, where known.
     pub(super) line: Option<NonZeroU32>,
     /// First byte in the text and the one after the last, where known.
@@ -22,7 +22,7 @@ pub(super) struct Placed {
 
 /// A value of YAML or JSON.
 #[derive(Debug)]
-pub(super) enum Value {
+pub(super) enum TreeValue {
     Null,
     Bool(bool),
     /// An integer of 64 bits; a larger one is kept as its text.
@@ -33,7 +33,7 @@ pub(super) enum Value {
     Map(Vec<(String, Placed)>),
 }
 
-impl Value {
+impl TreeValue {
     /// The type's name for an error.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
@@ -49,11 +49,11 @@ impl Value {
 
 /// A document of YAML.
 #[derive(Debug)]
-pub(super) struct Yaml(Value);
+pub(super) struct Yaml(TreeValue);
 
 /// A document of JSON.
 #[derive(Debug)]
-pub(super) struct Json(Value);
+pub(super) struct Json(TreeValue);
 
 /// What an element of a list or map is read as.
 trait Element: DeserializeOwned {
@@ -103,69 +103,69 @@ impl<'de> Deserialize<'de> for Json {
 struct ValueVisitor<E>(PhantomData<E>);
 
 impl<'de, E: Element> Visitor<'de> for ValueVisitor<E> {
-    type Value = Value;
+    type Value = TreeValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a value")
     }
 
-    fn visit_unit<X: Error>(self) -> Result<Value, X> {
-        Ok(Value::Null)
+    fn visit_unit<X: Error>(self) -> Result<TreeValue, X> {
+        Ok(TreeValue::Null)
     }
 
-    fn visit_none<X: Error>(self) -> Result<Value, X> {
-        Ok(Value::Null)
+    fn visit_none<X: Error>(self) -> Result<TreeValue, X> {
+        Ok(TreeValue::Null)
     }
 
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<TreeValue, D::Error> {
         deserializer.deserialize_any(self)
     }
 
-    fn visit_bool<X: Error>(self, value: bool) -> Result<Value, X> {
-        Ok(Value::Bool(value))
+    fn visit_bool<X: Error>(self, value: bool) -> Result<TreeValue, X> {
+        Ok(TreeValue::Bool(value))
     }
 
-    fn visit_i64<X: Error>(self, value: i64) -> Result<Value, X> {
-        Ok(Value::Integer(value))
+    fn visit_i64<X: Error>(self, value: i64) -> Result<TreeValue, X> {
+        Ok(TreeValue::Integer(value))
     }
 
-    fn visit_u64<X: Error>(self, value: u64) -> Result<Value, X> {
-        Ok(i64::try_from(value).map_or_else(|_| Value::Text(value.to_string()), Value::Integer))
+    fn visit_u64<X: Error>(self, value: u64) -> Result<TreeValue, X> {
+        Ok(i64::try_from(value).map_or_else(|_| TreeValue::Text(value.to_string()), TreeValue::Integer))
     }
 
-    fn visit_i128<X: Error>(self, value: i128) -> Result<Value, X> {
-        Ok(i64::try_from(value).map_or_else(|_| Value::Text(value.to_string()), Value::Integer))
+    fn visit_i128<X: Error>(self, value: i128) -> Result<TreeValue, X> {
+        Ok(i64::try_from(value).map_or_else(|_| TreeValue::Text(value.to_string()), TreeValue::Integer))
     }
 
-    fn visit_u128<X: Error>(self, value: u128) -> Result<Value, X> {
-        Ok(i64::try_from(value).map_or_else(|_| Value::Text(value.to_string()), Value::Integer))
+    fn visit_u128<X: Error>(self, value: u128) -> Result<TreeValue, X> {
+        Ok(i64::try_from(value).map_or_else(|_| TreeValue::Text(value.to_string()), TreeValue::Integer))
     }
 
-    fn visit_f64<X: Error>(self, value: f64) -> Result<Value, X> {
-        Ok(Value::Float(value))
+    fn visit_f64<X: Error>(self, value: f64) -> Result<TreeValue, X> {
+        Ok(TreeValue::Float(value))
     }
 
-    fn visit_str<X: Error>(self, value: &str) -> Result<Value, X> {
-        Ok(Value::Text(value.to_owned()))
+    fn visit_str<X: Error>(self, value: &str) -> Result<TreeValue, X> {
+        Ok(TreeValue::Text(value.to_owned()))
     }
 
-    fn visit_string<X: Error>(self, value: String) -> Result<Value, X> {
-        Ok(Value::Text(value))
+    fn visit_string<X: Error>(self, value: String) -> Result<TreeValue, X> {
+        Ok(TreeValue::Text(value))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<TreeValue, A::Error> {
         let mut list = Vec::new();
         while let Some(element) = seq.next_element::<E>()? {
             list.push(element.placed());
         }
-        Ok(Value::List(list))
+        Ok(TreeValue::List(list))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TreeValue, A::Error> {
         let mut entries = Vec::new();
         while let Some((key, element)) = map.next_entry::<String, E>()? {
             entries.push((key, element.placed()));
         }
-        Ok(Value::Map(entries))
+        Ok(TreeValue::Map(entries))
     }
 }

@@ -160,7 +160,7 @@ impl Rights {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_model::yaml::{self, Bounds};
+    use evenkeel_model::yaml::{self, YamlBounds};
     use serde_json::Value;
 
     use super::*;
@@ -168,7 +168,7 @@ mod tests {
     /// Verbs and resources that a cluster role of the manifests gives.
     fn given(role: &str) -> Vec<(String, String)> {
         let text = include_str!("../../../../packaging/kubernetes/base/access.yaml");
-        let documents: Vec<Value> = yaml::documents(text, Bounds { documents: 10, nodes: 1000 }).unwrap();
+        let documents: Vec<Value> = yaml::documents(text, YamlBounds { documents: 10, nodes: 1000 }).unwrap();
         let found = documents.iter().find(|object| object["metadata"]["name"] == role).unwrap();
         let texts = |value: &Value| serde_json::from_value::<Vec<String>>(value.clone()).unwrap();
         let rules = found["rules"].as_array().unwrap();
@@ -213,7 +213,7 @@ mod tests {
         ] {
             assert!(text.contains(&want), "{want}");
             let documents: Vec<Value> =
-                yaml::documents(text, Bounds { documents: 20, nodes: 10_000 }).unwrap();
+                yaml::documents(text, YamlBounds { documents: 20, nodes: 10_000 }).unwrap();
             assert!(documents.iter().all(|object| object["kind"].is_string()));
         }
     }

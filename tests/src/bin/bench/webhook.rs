@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use axum::Router;
 use axum::body::Bytes;
 use axum::routing::post;
-use evenkeel_net::tls::{Files, Tls};
+use evenkeel_net::tls::{Tls, TlsFiles};
 use evenkeel_net::{Gate, Limits, Speech};
 use evenkeel_tests::daemon::{Daemon, Program, Ready, free_port};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -68,7 +68,7 @@ pub(crate) fn run(run: &Run) -> Result<Vec<Figure>> {
     figures
 }
 
-fn certificate(place: &Place) -> Result<Files> {
+fn certificate(place: &Place) -> Result<TlsFiles> {
     let key = KeyPair::generate().context("no key")?;
     let made =
         CertificateParams::new(vec!["localhost".to_owned()]).and_then(|params| params.self_signed(&key));
@@ -77,11 +77,11 @@ fn certificate(place: &Place) -> Result<Files> {
     std::fs::write(&cert, made.pem()).context("cannot write the certificate")?;
     std::fs::write(&private, key.serialize_pem()).context("cannot write the key")?;
     std::fs::set_permissions(&private, std::fs::Permissions::from_mode(0o600)).context("no private key")?;
-    Files::named(&cert, &private, Path::new("")).ok().flatten().context("no files")
+    TlsFiles::named(&cert, &private, Path::new("")).ok().flatten().context("no files")
 }
 
 /// The webhook's process and port.
-fn webhook(place: &Place, files: &Files, api: SocketAddr) -> Result<(Daemon, u16)> {
+fn webhook(place: &Place, files: &TlsFiles, api: SocketAddr) -> Result<(Daemon, u16)> {
     let port = free_port()?;
     let kubeconfig = place.path("kubeconfig");
     let text = json!({
@@ -119,7 +119,7 @@ struct Named<'a> {
 }
 
 /// A server of the same make that lets through whatever it is asked about, on a thread of its own; its port.
-fn echo(files: &Files) -> Result<u16> {
+fn echo(files: &TlsFiles) -> Result<u16> {
     let tls = Arc::new(Tls::open(files.clone())?);
     let listener = TcpListener::bind("127.0.0.1:0").context("no port")?;
     let port = listener.local_addr()?.port();
@@ -259,7 +259,7 @@ async fn ask(line: &mut Line, path: &str, body: &[u8]) -> Result<Vec<u8>> {
     Ok(answer)
 }
 
-async fn connect(port: u16, files: &Files) -> Result<Line> {
+async fn connect(port: u16, files: &TlsFiles) -> Result<Line> {
     let mut roots = rustls::RootCertStore::empty();
     for certificate in evenkeel_net::tls::certificates(&files.cert)? {
         roots.add(certificate)?;
@@ -276,7 +276,7 @@ async fn connect(port: u16, files: &Files) -> Result<Line> {
 }
 
 /// Milliseconds of each question from when it was due, at the rate, over all connections.
-async fn at_rate(run: &Run, port: u16, files: &Files, questions: usize) -> Result<Vec<f64>> {
+async fn at_rate(run: &Run, port: u16, files: &TlsFiles, questions: usize) -> Result<Vec<f64>> {
     let reviews: Arc<Vec<Vec<u8>>> = Arc::new((0..OBJECTS).map(review).collect());
     let (apart, start) = (Duration::from_secs(1) / RATE, Instant::now() + Duration::from_millis(50));
     let mut asking = tokio::task::JoinSet::new();
@@ -302,7 +302,7 @@ async fn at_rate(run: &Run, port: u16, files: &Files, questions: usize) -> Resul
 }
 
 /// Waits until objects are answered from.
-async fn known(run: &Run, port: u16, files: &Files) -> Result<()> {
+async fn known(run: &Run, port: u16, files: &TlsFiles) -> Result<()> {
     let began = Instant::now();
     let mut line = connect(port, files).await?;
     loop {
@@ -319,12 +319,12 @@ async fn known(run: &Run, port: u16, files: &Files) -> Result<()> {
 }
 
 /// CPU time of the echo's thread so far.
-async fn used(port: u16, files: &Files) -> Result<Duration> {
+async fn used(port: u16, files: &TlsFiles) -> Result<Duration> {
     let told = ask(&mut connect(port, files).await?, CPU, b"").await?;
     Ok(Duration::from_nanos(String::from_utf8(told)?.parse().context("no CPU time")?))
 }
 
-fn measure(run: &Run, webhook: &Daemon, (port, echo): (u16, u16), files: &Files) -> Result<Vec<Figure>> {
+fn measure(run: &Run, webhook: &Daemon, (port, echo): (u16, u16), files: &TlsFiles) -> Result<Vec<Figure>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let questions = RATE as usize * run.length.as_secs().max(1) as usize;
     run.say(&format!("asking {questions} times at {RATE} a second, and an echo"));
