@@ -74,18 +74,24 @@ where
 
 /// What is counted of a message: its fields of these numbers are messages, counted by a form of their own.
 #[derive(Debug, Clone, Copy)]
-struct Form(&'static [(u32, usize, Form)]);
+struct MessageShape(&'static [(u32, usize, MessageShape)]);
 
-const REQUEST: Form = Form(&[(2, 0, Form(&[(1, MESSAGE, FRAME)]))]);
-const FRAME: Form =
-    Form(&[(5, MESSAGE, Form(&[(2, 0, Form(&[]))])), (7, MESSAGE, Form(&[])), (8, MESSAGE, Form(&[]))]);
-const RESPONSE: Form = Form(&[(4, 0, Form(&[(5, MESSAGE, Form(&[]))])), (11, 0, Form(&[(5, MESSAGE, POD)]))]);
-const POD: Form = Form(&[(8, 0, AMOUNTS), (10, MESSAGE, Form(&[(3, 0, AMOUNTS)]))]);
-const AMOUNTS: Form = Form(&[]);
+const REQUEST: MessageShape = MessageShape(&[(2, 0, MessageShape(&[(1, MESSAGE, FRAME)]))]);
+const FRAME: MessageShape = MessageShape(&[
+    (5, MESSAGE, MessageShape(&[(2, 0, MessageShape(&[]))])),
+    (7, MESSAGE, MessageShape(&[])),
+    (8, MESSAGE, MessageShape(&[])),
+]);
+const RESPONSE: MessageShape = MessageShape(&[
+    (4, 0, MessageShape(&[(5, MESSAGE, MessageShape(&[]))])),
+    (11, 0, MessageShape(&[(5, MESSAGE, POD)])),
+]);
+const POD: MessageShape = MessageShape(&[(8, 0, AMOUNTS), (10, MESSAGE, MessageShape(&[(3, 0, AMOUNTS)]))]);
+const AMOUNTS: MessageShape = MessageShape(&[]);
 
 /// Parts of a message: each text, map entry and packed list is one, each repeated message [`MESSAGE`] and its own. What is
 /// no message has as many as there are until it breaks off: prost refuses it.
-fn parts(mut bytes: &[u8], form: Form) -> usize {
+fn parts(mut bytes: &[u8], form: MessageShape) -> usize {
     let mut count = 0_usize;
     while !bytes.is_empty() && count <= MOST_PARTS {
         let Ok((number, wire)) = decode_key(&mut bytes) else { break };

@@ -75,7 +75,7 @@ pub enum LineError {
 
 /// What vouches for the other side and for us, with what the files of a [`Trust`] hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct LoadedTrust {
     /// Authorities of the other side's certificate, PEM.
     pub ca: Option<Vec<u8>>,
     /// Our certificate and its key.
@@ -93,10 +93,10 @@ impl Trust {
     ///
     /// # Errors
     /// When a file cannot be read.
-    pub fn held(&self, address: &str) -> Result<Held, LineError> {
+    pub fn held(&self, address: &str) -> Result<LoadedTrust, LineError> {
         let (has_token, insecure) = (self.token.is_some(), self.insecure);
         if !address.starts_with("https://") {
-            return Ok(Held { has_token, insecure, ..Held::default() });
+            return Ok(LoadedTrust { has_token, insecure, ..LoadedTrust::default() });
         }
         let pair = match (&self.pair, &self.cert, &self.key) {
             (Some(pair), ..) => Some(pair.clone()),
@@ -104,7 +104,7 @@ impl Trust {
             _ => None,
         };
         let ca = self.ca.as_deref().map(read).transpose()?;
-        Ok(Held { ca, pair, name: self.name.clone(), has_token, insecure })
+        Ok(LoadedTrust { ca, pair, name: self.name.clone(), has_token, insecure })
     }
 }
 
@@ -120,7 +120,7 @@ pub fn endpoint(address: &str, trust: &Trust) -> Result<Endpoint, LineError> {
 ///
 /// # Errors
 /// When the address is none, or what it needs is not there.
-pub fn endpoint_with(address: &str, held: &Held) -> Result<Endpoint, LineError> {
+pub fn endpoint_with(address: &str, held: &LoadedTrust) -> Result<Endpoint, LineError> {
     let none = || LineError::Address(address.to_owned());
     if !["unix:///", "http://", "https://"].iter().any(|scheme| address.starts_with(scheme)) {
         return Err(none());

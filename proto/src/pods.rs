@@ -27,11 +27,11 @@ pub struct NodePods {
     /// Bytes of each on the wire.
     bytes: BTreeMap<String, usize>,
     /// What came of a generation that is not whole yet.
-    open: Option<Open>,
+    open: Option<PodsTransfer>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Open {
+struct PodsTransfer {
     run: u64,
     from: u64,
     generation: u64,
@@ -101,11 +101,11 @@ impl NodePods {
     /// [`NotTaken`].
     pub fn take(&mut self, message: v1::NodePods) -> Result<Taken, NotTaken> {
         let v1::NodePods { run, from, generation, whole, changed, gone_uids, more } = message;
-        let is_next = |open: &Open| (open.run, open.from, open.generation) == (run, from, generation);
+        let is_next = |open: &PodsTransfer| (open.run, open.from, open.generation) == (run, from, generation);
         let mut open = match self.open.take().filter(is_next) {
             Some(open) => open,
             None if whole || (run, from) == (self.run, self.generation) => {
-                Open { run, from, generation, whole, changed: BTreeMap::new(), refused: Vec::new() }
+                PodsTransfer { run, from, generation, whole, changed: BTreeMap::new(), refused: Vec::new() }
             }
             None => return Err(NotTaken::OutOfOrder { from, known: self.generation }),
         };
@@ -127,7 +127,7 @@ impl NodePods {
         self.finish(open)
     }
 
-    fn finish(&mut self, open: Open) -> Result<Taken, NotTaken> {
+    fn finish(&mut self, open: PodsTransfer) -> Result<Taken, NotTaken> {
         let (mut pods, mut sizes) =
             if open.whole { Default::default() } else { (self.pods.clone(), self.bytes.clone()) };
         for (uid, pod) in open.changed {
@@ -151,7 +151,7 @@ impl NodePods {
     }
 }
 
-impl Open {
+impl PodsTransfer {
     fn add(&mut self, pod: v1::PodRequirements) {
         let (uid, place) = (pod.uid.clone(), format!("{}/{}", pod.namespace, pod.name));
         let bytes = pod.encoded_len();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use evenkeel_border::order::Call;
 use evenkeel_proto::bearer::Bearer;
-use evenkeel_proto::line::{self, Held, Pair};
+use evenkeel_proto::line::{self, LoadedTrust, Pair};
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::enroll_service_client::EnrollServiceClient;
 use evenkeel_proto::v1::ingest_service_client::IngestServiceClient;
@@ -84,7 +84,7 @@ pub(crate) async fn renew(
 
 fn endpoint(call: &Call) -> anyhow::Result<Endpoint> {
     let pair = call.pair.clone().map(|(cert, key)| Pair { cert: cert.0, key: key.0 });
-    let held = Held {
+    let held = LoadedTrust {
         ca: call.ca.clone().map(|ca| ca.0),
         pair,
         name: call.name.clone(),

@@ -14,7 +14,7 @@ use evenkeel_border::link::{Channel, Ended, Link};
 use evenkeel_border::order::{Authority, Call, Order, Renew, Sign};
 use evenkeel_border::told::{Answer, Told};
 use evenkeel_enforce::shared::lock;
-use evenkeel_proto::line::{Held, Pair, Trust};
+use evenkeel_proto::line::{LoadedTrust, Pair, Trust};
 use evenkeel_proto::v1;
 use prost::Message as _;
 use tokio::net::UnixStream;
@@ -217,7 +217,7 @@ async fn forward(mut requests: mpsc::Receiver<v1::StreamRequest>, channel: Arc<C
 
 /// A recommender, with what the files hold that vouch for it and for this node.
 fn call(address: &str, trust: &Trust, token: &str) -> anyhow::Result<Call> {
-    let Held { ca, pair, name, has_token: _, insecure } = trust.held(address)?;
+    let LoadedTrust { ca, pair, name, has_token: _, insecure } = trust.held(address)?;
     Ok(Call {
         address: address.to_owned(),
         ca: ca.map(Bytes),

@@ -1,8 +1,8 @@
 //! Bits in and out of bytes: least significant bit first, Rice codes with an escape, whole numbers with their
 //! length, and bytewise varints for headers.
 //!
-//! [`Line`] is the one road both directions take: a writer writes the value it is given and returns it, a reader
-//! ignores what it is given and returns what it read. Whoever codes through a `Line` is encoder and decoder at
+//! [`BitStream`] is the one road both directions take: a writer writes the value it is given and returns it, a reader
+//! ignores what it is given and returns what it read. Whoever codes through a `BitStream` is encoder and decoder at
 //! once, so the two cannot drift apart.
 
 use super::FrameError;
@@ -14,7 +14,7 @@ const ESCAPE: u32 = 16;
 pub(super) const MAX_RICE: u32 = 27;
 
 /// A bit stream seen from either end.
-pub(super) trait Line {
+pub(super) trait BitStream {
     /// One bit.
     fn flag(&mut self, value: bool) -> bool;
     /// The low `n` bits of `value`, `n` at most 32.
@@ -56,7 +56,7 @@ impl<'a> BitWriter<'a> {
     }
 }
 
-impl Line for BitWriter<'_> {
+impl BitStream for BitWriter<'_> {
     fn room(&self) -> usize {
         usize::MAX
     }
@@ -168,7 +168,7 @@ impl<'a> BitReader<'a> {
     }
 }
 
-impl Line for BitReader<'_> {
+impl BitStream for BitReader<'_> {
     fn room(&self) -> usize {
         self.remaining()
     }

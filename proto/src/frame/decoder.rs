@@ -4,7 +4,7 @@ use evenkeel_model::sample::Sample;
 
 use super::bits::BitReader;
 use super::predict::{code_delta, code_fresh};
-use super::table::{LEAST_FRESH_BITS, Table};
+use super::table::{LEAST_FRESH_BITS, SlotTable};
 use super::{FrameError, FrameHeader, FrameKind, Visitor, folded, split_header, state};
 
 /// Least bits of a sample in a delta frame (interval, unchanged flag).
@@ -13,7 +13,7 @@ const LEAST_BITS: usize = 2;
 /// Reads the frames of one stream in order. Allocates nothing once it has seen the largest number of slots.
 #[derive(Debug, Clone)]
 pub struct Decoder {
-    table: Table,
+    table: SlotTable,
     /// Header of the seconds frame decoded last; `None` when a key frame is needed.
     last: Option<FrameHeader>,
 }
@@ -27,7 +27,7 @@ impl Default for Decoder {
 impl Decoder {
     /// A decoder that has seen nothing and waits for a key frame.
     pub const fn new() -> Self {
-        Self { table: Table::new(), last: None }
+        Self { table: SlotTable::new(), last: None }
     }
 
     /// Decodes one frame and hands what is in it to `visitor`. A state frame replaces this decoder's memory.

@@ -5,14 +5,14 @@ use evenkeel_model::sample::Sample;
 
 use super::bits::BitWriter;
 use super::predict::{code_delta, code_fresh};
-use super::table::Table;
+use super::table::SlotTable;
 use super::{FrameError, FrameHeader, FrameKind, MAX_SLOTS, put_header};
 
 /// Writes seconds frames; remembers what the frames before said. Allocates nothing once it has seen the largest
 /// number of slots.
 #[derive(Debug, Clone)]
 pub struct Encoder {
-    table: Table,
+    table: SlotTable,
     /// Index of the next frame since its key frame; `None` before the first.
     next_index: Option<u32>,
 }
@@ -26,7 +26,7 @@ impl Default for Encoder {
 impl Encoder {
     /// An encoder that has seen nothing.
     pub const fn new() -> Self {
-        Self { table: Table::new(), next_index: None }
+        Self { table: SlotTable::new(), next_index: None }
     }
 
     /// Appends one tick's samples to `out` as a frame. `key` starts anew; the first frame is a key frame in any

@@ -7,7 +7,7 @@
 
 use evenkeel_model::sample::{Field, Sample};
 
-use super::bits::{Line, MAX_RICE, unzigzag, zigzag};
+use super::bits::{BitStream, MAX_RICE, unzigzag, zigzag};
 
 /// All field bits.
 const ALL_FIELDS: u16 = (1 << Field::COUNT) - 1;
@@ -149,7 +149,7 @@ impl Intervals {
         clippy::cast_sign_loss,
         reason = "the interval was clamped to 32 bits"
     )]
-    fn code<L: Line>(&mut self, line: &mut L, actual: u32) -> u32 {
+    fn code<L: BitStream>(&mut self, line: &mut L, actual: u32) -> u32 {
         let predicted = i64::from(self.base) + (self.deviation >> FRACTION);
         let miss = line.rice(self.mean.rice(), zigzag(i64::from(actual) - predicted));
         self.mean.add(miss);
@@ -191,7 +191,7 @@ fn copy_with_interval(values: &Sample, interval_usec: u32) -> Sample {
 
 /// Codes a sample against the one before it and returns it.
 #[inline]
-pub(super) fn code_delta<L: Line>(
+pub(super) fn code_delta<L: BitStream>(
     line: &mut L,
     state: &mut SlotState,
     intervals: &mut Intervals,
@@ -217,7 +217,7 @@ pub(super) fn code_delta<L: Line>(
 
 /// A set of fields, one bit each.
 #[inline]
-fn code_set<L: Line>(line: &mut L, fields: u16) -> u16 {
+fn code_set<L: BitStream>(line: &mut L, fields: u16) -> u16 {
     (line.bits(ALL_FIELDS.count_ones(), u64::from(fields)) & 0xffff) as u16
 }
 
@@ -233,7 +233,7 @@ struct Moved {
 }
 
 #[inline]
-fn code_fields<L: Line>(
+fn code_fields<L: BitStream>(
     line: &mut L,
     state: &mut SlotState,
     present: u16,
@@ -259,7 +259,7 @@ fn code_fields<L: Line>(
 }
 
 #[inline]
-fn code_counter<L: Line>(
+fn code_counter<L: BitStream>(
     line: &mut L,
     state: &mut SlotState,
     field: Field,
@@ -290,7 +290,7 @@ fn code_counter<L: Line>(
 }
 
 #[inline]
-fn code_gauge<L: Line>(
+fn code_gauge<L: BitStream>(
     line: &mut L,
     state: &mut SlotState,
     field: Field,
@@ -339,7 +339,7 @@ fn learn_misses(
 
 /// Codes a sample that stands by itself: all values, what the counters grew by since the sample before, and how
 /// large misses have been. Returns it with the sample before as far as it is told (its counters).
-pub(super) fn code_fresh<L: Line>(
+pub(super) fn code_fresh<L: BitStream>(
     line: &mut L,
     state: &mut SlotState,
     actual: &Sample,

@@ -5,10 +5,10 @@ use evenkeel_model::sample::{Field, Sample};
 
 use super::bits::{put_varint, take_varint};
 use super::predict::{Mean, SlotState};
-use super::table::{Entry, Table};
+use super::table::{SlotEntry, SlotTable};
 use super::{FrameError, FrameHeader, FrameKind, put_header, take_u32};
 
-pub(super) fn encode(last: &FrameHeader, table: &Table) -> Vec<u8> {
+pub(super) fn encode(last: &FrameHeader, table: &SlotTable) -> Vec<u8> {
     let mut out = Vec::with_capacity(32 + table.entries.len() * 96);
     put_header(&FrameHeader { kind: FrameKind::State, key: true, ..*last }, &mut out);
     put_varint(&mut out, u64::from(table.intervals.mean.raw()));
@@ -31,13 +31,13 @@ pub(super) fn encode(last: &FrameHeader, table: &Table) -> Vec<u8> {
     out
 }
 
-pub(super) fn decode(header: &FrameHeader, mut bytes: &[u8]) -> Result<Table, FrameError> {
+pub(super) fn decode(header: &FrameHeader, mut bytes: &[u8]) -> Result<SlotTable, FrameError> {
     let bytes = &mut bytes;
-    let mut table = Table::new();
+    let mut table = SlotTable::new();
     table.intervals.mean = take_mean(bytes)?;
     for _ in 0..header.count {
         let entry = take_entry(bytes)?;
-        if table.entries.last().is_some_and(|before: &Entry| before.slot >= entry.slot) {
+        if table.entries.last().is_some_and(|before: &SlotEntry| before.slot >= entry.slot) {
             return Err(FrameError::Unordered { slot: entry.slot });
         }
         table.entries.push(entry);
@@ -45,7 +45,7 @@ pub(super) fn decode(header: &FrameHeader, mut bytes: &[u8]) -> Result<Table, Fr
     if bytes.is_empty() { Ok(table) } else { Err(FrameError::Trailing { bits: bytes.len() * 8 }) }
 }
 
-fn take_entry(bytes: &mut &[u8]) -> Result<Entry, FrameError> {
+fn take_entry(bytes: &mut &[u8]) -> Result<SlotEntry, FrameError> {
     let slot = take_u32(bytes)?;
     let mut last = Sample::with_interval_usec(take_u32(bytes)?);
     let present = take_u32(bytes)?;
@@ -67,7 +67,7 @@ fn take_entry(bytes: &mut &[u8]) -> Result<Entry, FrameError> {
     for mean in &mut state.means {
         *mean = take_mean(bytes)?;
     }
-    Ok(Entry { slot, state })
+    Ok(SlotEntry { slot, state })
 }
 
 fn take_mean(bytes: &mut &[u8]) -> Result<Mean, FrameError> {

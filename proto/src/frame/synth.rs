@@ -42,7 +42,7 @@ pub enum Load {
 
 /// One made-up container: its level of each moving thing per second, and where its counters are.
 #[derive(Debug, Clone)]
-struct Container {
+struct SynthContainer {
     slot: u32,
     cpu_usec: u64,
     periods_throttled: u64,
@@ -55,14 +55,14 @@ struct Container {
 pub struct Synth {
     random: Lcg,
     load: Load,
-    containers: Vec<Container>,
+    containers: Vec<SynthContainer>,
     samples: Vec<(u32, Sample)>,
     time_usec: u64,
 }
 
 const PAGE: u64 = 4096;
 
-/// Pressure fields in the order of `Container::pressure_usec`.
+/// Pressure fields in the order of `SynthContainer::pressure_usec`.
 const PRESSURE: [Field; 3] = [Field::CpuPressureUsec, Field::MemoryPressureUsec, Field::IoPressureUsec];
 
 impl Synth {
@@ -70,7 +70,7 @@ impl Synth {
     /// they are after days.
     pub fn new(seed: u64, containers: u32, load: Load) -> Self {
         let mut random = Lcg::new(seed);
-        let containers = (1..=containers).map(|slot| Container::new(&mut random, slot)).collect();
+        let containers = (1..=containers).map(|slot| SynthContainer::new(&mut random, slot)).collect();
         Self { random, load, containers, samples: Vec::new(), time_usec: 1_700_000_000_000_000 }
     }
 
@@ -91,7 +91,7 @@ impl Synth {
     }
 }
 
-impl Container {
+impl SynthContainer {
     fn new(random: &mut Lcg, slot: u32) -> Self {
         let mut sample = Sample::with_interval_usec(1_000_000);
         let seconds = random.below(1_000_000);

@@ -7,7 +7,7 @@
 use std::mem;
 
 use super::FrameError;
-use super::bits::Line;
+use super::bits::BitStream;
 use super::predict::{Intervals, SlotState};
 
 /// Least bits of a slot that is coded afresh: slot, interval, flags, presence, mean misses.
@@ -15,17 +15,17 @@ pub(super) const LEAST_FRESH_BITS: usize = 7 + 7 + 2 + 13 + 80;
 
 /// One slot and what is remembered of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct SlotEntry {
     pub(super) slot: u32,
     pub(super) state: SlotState,
 }
 
 /// All slots of a stream.
 #[derive(Debug, Clone)]
-pub(super) struct Table {
-    pub(super) entries: Vec<Entry>,
+pub(super) struct SlotTable {
+    pub(super) entries: Vec<SlotEntry>,
     pub(super) intervals: Intervals,
-    spare: Vec<Entry>,
+    spare: Vec<SlotEntry>,
     /// Slots of the coming frame.
     next: Vec<u32>,
     /// Positions in `entries` that end with the coming frame.
@@ -34,7 +34,7 @@ pub(super) struct Table {
     added: Vec<u32>,
 }
 
-impl Table {
+impl SlotTable {
     pub(super) const fn new() -> Self {
         Self {
             entries: Vec::new(),
@@ -86,9 +86,9 @@ impl Table {
         Ok(())
     }
 
-    /// Codes the change of the slot list found by [`Table::expect`] and makes it. With `whole` the list is coded
+    /// Codes the change of the slot list found by [`SlotTable::expect`] and makes it. With `whole` the list is coded
     /// without reference to the present one, whose states are kept as far as their slots go on.
-    pub(super) fn code_slots<L: Line>(
+    pub(super) fn code_slots<L: BitStream>(
         &mut self,
         line: &mut L,
         whole: bool,
@@ -111,7 +111,7 @@ impl Table {
         }
     }
 
-    fn code_change<L: Line>(&mut self, line: &mut L) -> Result<(), FrameError> {
+    fn code_change<L: BitStream>(&mut self, line: &mut L) -> Result<(), FrameError> {
         let gone = line.wide(self.removed.len() as u64);
         let gone = usize::try_from(gone).ok().filter(|n| *n <= self.entries.len());
         let gone = gone.ok_or(FrameError::Malformed("more slots end than there are"))?;
@@ -142,7 +142,7 @@ impl Table {
         self.spare.clear();
         let mut removed = self.removed.iter().copied().peekable();
         let mut added = self.added.iter().copied().peekable();
-        let fresh = |slot| Entry { slot, state: SlotState::new() };
+        let fresh = |slot| SlotEntry { slot, state: SlotState::new() };
         for (position, entry) in self.entries.drain(..).enumerate() {
             while let Some(slot) = added.next_if(|slot| *slot < entry.slot) {
                 self.spare.push(fresh(slot));
@@ -162,7 +162,11 @@ impl Table {
 }
 
 /// Codes `count` strictly ascending numbers by their gaps.
-fn code_ascending<L: Line>(line: &mut L, numbers: &mut Vec<u32>, count: usize) -> Result<(), FrameError> {
+fn code_ascending<L: BitStream>(
+    line: &mut L,
+    numbers: &mut Vec<u32>,
+    count: usize,
+) -> Result<(), FrameError> {
     numbers.truncate(count);
     let mut floor = 0u64;
     for i in 0..count {
