@@ -3,7 +3,7 @@
 //! Owned here: how a failure is told. Not owned: the connection, which is the crate `evenkeel-kubernetes`; which kinds are asked for, and
 //! what is kept of them (the commands).
 
-use evenkeel_kubernetes::objects::Refused;
+use evenkeel_kubernetes::objects::ApiError;
 use evenkeel_kubernetes::{Caller, Choice, ConnectError, Session, caller};
 use evenkeel_proto::line::Pair;
 use serde_json::{Map, Value};
@@ -121,11 +121,11 @@ impl ApiConnection {
         self.changed("delete", path, answer)
     }
 
-    fn changed(&self, verb: &str, path: &str, answer: Result<(), Refused>) -> Result<ChangeResult, Failure> {
+    fn changed(&self, verb: &str, path: &str, answer: Result<(), ApiError>) -> Result<ChangeResult, Failure> {
         match answer {
             Ok(()) => Ok(ChangeResult::Yes),
-            Err(Refused::Absent(_)) => Ok(ChangeResult::Gone),
-            Err(Refused::Conflict(_)) => Ok(ChangeResult::Exists),
+            Err(ApiError::Absent(_)) => Ok(ChangeResult::Gone),
+            Err(ApiError::Conflict(_)) => Ok(ChangeResult::Exists),
             Err(error) => Err(self.refused(verb, path, &error.to_string())),
         }
     }

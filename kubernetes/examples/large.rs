@@ -20,7 +20,7 @@ use apiserver::ApiServer;
 use apiserver::recorded::body;
 use evenkeel_capacity::load::Manifest;
 use evenkeel_capacity::question::{CapacityQuestion, Snapshot};
-use evenkeel_kubernetes::{KindStatus, Pace, Source, State, View, Watching};
+use evenkeel_kubernetes::{ApiSource, ClusterView, KindStatus, Pace, WatchState, Watching};
 use serde_json::json;
 
 /// Set for the process that is the API server.
@@ -161,7 +161,7 @@ fn spent() -> f64 {
 }
 
 /// How many fit, and the CPU time that making the cluster ready took, and the answer, ms.
-fn asked(view: &View) -> (u64, String) {
+fn asked(view: &ClusterView) -> (u64, String) {
     let began = spent();
     let live = view.live();
     let ready = spent();
@@ -193,7 +193,7 @@ async fn follow() {
     });
     let kubeconfig = ready.await.unwrap();
     let dir = kubeconfig.parent().unwrap().to_owned();
-    let source = Source { kubeconfig: Some(kubeconfig), context: None, patience: Duration::from_secs(30) };
+    let source = ApiSource { kubeconfig: Some(kubeconfig), context: None, patience: Duration::from_secs(30) };
     let (before, cpu) = used();
     let pace = Pace { watch: Duration::from_secs(15), ..Pace::default() };
     let watching = Watching::start(&source, pace).await.unwrap();
@@ -235,7 +235,7 @@ async fn follow() {
     let lists = status(&watching, "Pod").counts.lists;
     // The next watch is told that its version is gone.
     fs::write(dir.join("forget"), "").unwrap();
-    until("410", || status(&watching, "Pod").state != State::Watching).await;
+    until("410", || status(&watching, "Pod").state != WatchState::Watching).await;
     let relisted = until("the new list", || status(&watching, "Pod").counts.lists > lists).await;
     let (peak, _) = used();
     println!("relist: {relisted:.1?}, peak {peak} MiB");

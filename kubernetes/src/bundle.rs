@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::connect::ApiServer;
-use crate::objects::Refused;
+use crate::objects::ApiError;
 use crate::watch::escaped;
 
 /// Where registrations of webhooks that change objects are.
@@ -16,8 +16,8 @@ impl ApiServer {
     /// Puts the authority (PEM) into all webhooks of a registration, where another is there; whether one was.
     ///
     /// # Errors
-    /// [`Refused`]; on a conflict somebody else changed the registration in this moment.
-    pub async fn keep_bundle(&self, registration: &str, authority: &[u8]) -> Result<bool, Refused> {
+    /// [`ApiError`]; on a conflict somebody else changed the registration in this moment.
+    pub async fn keep_bundle(&self, registration: &str, authority: &[u8]) -> Result<bool, ApiError> {
         let path = format!("{PATH}/{}", escaped(registration));
         let present = self.read(&path).await?;
         let Some(patch) = renewed(present, authority) else { return Ok(false) };
@@ -28,8 +28,8 @@ impl ApiServer {
     /// The authorities (PEM) of all webhooks of a registration; one that has none has none here.
     ///
     /// # Errors
-    /// [`Refused`].
-    pub async fn bundles(&self, registration: &str) -> Result<Vec<Vec<u8>>, Refused> {
+    /// [`ApiError`].
+    pub async fn bundles(&self, registration: &str) -> Result<Vec<Vec<u8>>, ApiError> {
         let present = self.read(&format!("{PATH}/{}", escaped(registration))).await?;
         let bundle = |webhook: &Value| {
             let bundle = webhook["clientConfig"]["caBundle"].as_str().unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::kubeconfig::{Choice, Use, load, unusable};
 
 /// Where the API server is, and who asks it.
 #[derive(Debug, Clone)]
-pub struct Source {
+pub struct ApiSource {
     /// The file, as kubectl takes it. Without: as kubectl finds it (`KUBECONFIG`, `~/.kube/config`), else the account of the pod
     /// that this program runs in.
     pub kubeconfig: Option<PathBuf>,
@@ -73,7 +73,7 @@ impl ApiServer {
     ///
     /// # Errors
     /// When that is not told, or cannot be used.
-    pub async fn at(source: &Source) -> Result<Self, ConnectError> {
+    pub async fn at(source: &ApiSource) -> Result<Self, ConnectError> {
         let client = client(source, Some(source.patience)).await?;
         Ok(Self { client, patience: source.patience })
     }
@@ -92,8 +92,8 @@ impl ApiServer {
 }
 
 /// A client that is made as kubectl would find the server; answers are waited for so long, or for ever.
-pub(crate) async fn client(source: &Source, patience: Option<Duration>) -> Result<Client, ConnectError> {
-    let Source { kubeconfig, context, .. } = source.clone();
+pub(crate) async fn client(source: &ApiSource, patience: Option<Duration>) -> Result<Client, ConnectError> {
+    let ApiSource { kubeconfig, context, .. } = source.clone();
     let mut target = load(&Choice { kubeconfig, context, server: None }, Use::ForLong)?;
     // Beside the server: compressing costs it more than the bytes do.
     target.config.disable_compression = true;

@@ -4,17 +4,17 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::connect::ApiServer;
-use crate::kinds::Kind;
-use crate::objects::{Refused, place};
+use crate::kinds::ApiKind;
+use crate::objects::{ApiError, place};
 use crate::watch::escaped;
 
-static PODS: &Kind = &Kind { name: "Pod", path: "/api/v1/pods", metadata_only: false };
+static PODS: &ApiKind = &ApiKind { name: "Pod", path: "/api/v1/pods", metadata_only: false };
 /// Pods that are asked for at once.
 const PAGE: usize = 500;
 
 /// A gate, and the label and annotation beside it.
 #[derive(Debug, Clone, Copy)]
-pub struct Gate<'a> {
+pub struct SchedulingGate<'a> {
     /// Name of the gate.
     pub name: &'a str,
     /// Label of pods that have it, with the value `true`.
@@ -23,7 +23,7 @@ pub struct Gate<'a> {
     pub annotation: &'a str,
 }
 
-impl Gate<'_> {
+impl SchedulingGate<'_> {
     /// Whether a pod has it.
     #[must_use]
     pub fn is_on(&self, pod: &Value) -> bool {
@@ -55,8 +55,8 @@ impl ApiServer {
     /// The first pods with this label and the value `true`, 500 at most: when these are freed of it, the others come.
     ///
     /// # Errors
-    /// [`Refused`].
-    pub async fn labelled(&self, label: &str) -> Result<Vec<Value>, Refused> {
+    /// [`ApiError`].
+    pub async fn labelled(&self, label: &str) -> Result<Vec<Value>, ApiError> {
         let path = format!("{}?limit={PAGE}&labelSelector={}%3Dtrue", PODS.path, escaped(label));
         let mut list = self.read(&path).await?;
         Ok(match list["items"].take() {
@@ -68,8 +68,8 @@ impl ApiServer {
     /// Frees a pod of a gate.
     ///
     /// # Errors
-    /// [`Refused`].
-    pub async fn lift(&self, gate: Gate<'_>, pod: &Value) -> Result<(), Refused> {
+    /// [`ApiError`].
+    pub async fn lift(&self, gate: SchedulingGate<'_>, pod: &Value) -> Result<(), ApiError> {
         let (namespace, name) = name(pod);
         self.merge(&place(PODS, namespace, name), &gate.lifted(pod)).await
     }
@@ -77,8 +77,8 @@ impl ApiServer {
     /// Takes a label and the annotation of its name off a pod.
     ///
     /// # Errors
-    /// [`Refused`].
-    pub async fn unmark(&self, key: &str, pod: &Value) -> Result<(), Refused> {
+    /// [`ApiError`].
+    pub async fn unmark(&self, key: &str, pod: &Value) -> Result<(), ApiError> {
         let (namespace, name) = name(pod);
         let metadata =
             json!({ "uid": pod["metadata"]["uid"], "labels": { key: null }, "annotations": { key: null } });
@@ -88,8 +88,8 @@ impl ApiServer {
     /// Deletes a pod, this one and no later one of its name.
     ///
     /// # Errors
-    /// [`Refused`].
-    pub async fn delete_pod(&self, pod: &Value) -> Result<(), Refused> {
+    /// [`ApiError`].
+    pub async fn delete_pod(&self, pod: &Value) -> Result<(), ApiError> {
         let (namespace, name) = name(pod);
         let body = json!({ "preconditions": { "uid": pod["metadata"]["uid"] } });
         let path = place(PODS, namespace, name);
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn other_gates_and_labels_stay() {
-        let gate = Gate { name: "a/b", label: "a/l", annotation: "a/n" };
+        let gate = SchedulingGate { name: "a/b", label: "a/l", annotation: "a/n" };
         let pod = json!({
             "metadata": { "uid": "u", "labels": { "a/l": "true", "x": "y" } },
             "spec": { "schedulingGates": [{ "name": "a/b" }, { "name": "other" }] },

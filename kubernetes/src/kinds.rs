@@ -2,7 +2,7 @@
 
 /// A kind of objects of the API.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Kind {
+pub struct ApiKind {
     /// Name, such as `Pod`.
     pub name: &'static str,
     /// Where all of them are listed, such as `/api/v1/pods`.
@@ -11,8 +11,8 @@ pub struct Kind {
     pub metadata_only: bool,
 }
 
-const fn kind(name: &'static str, path: &'static str) -> Kind {
-    Kind { name, path, metadata_only: false }
+const fn kind(name: &'static str, path: &'static str) -> ApiKind {
+    ApiKind { name, path, metadata_only: false }
 }
 
 /// The kind of pods.
@@ -21,15 +21,15 @@ pub(crate) const POD: &str = "Pod";
 pub(crate) const JOB: &str = "Job";
 
 /// What namespaces allow.
-const QUOTA: Kind = kind("ResourceQuota", "/api/v1/resourcequotas");
-const RANGE: Kind = kind("LimitRange", "/api/v1/limitranges");
+const QUOTA: ApiKind = kind("ResourceQuota", "/api/v1/resourcequotas");
+const RANGE: ApiKind = kind("LimitRange", "/api/v1/limitranges");
 
 /// What bounds requests.
-pub static BOUNDS: [Kind; 2] = [QUOTA, RANGE];
+pub static BOUNDS: [ApiKind; 2] = [QUOTA, RANGE];
 
 /// All that the view holds: what the simulator reads, and jobs for the names of workloads. Secrets and configuration maps are never
 /// asked for. Deployments, DaemonSets and CronJobs are known by name from what they own.
-pub static KINDS: [Kind; 20] = [
+pub static KINDS: [ApiKind; 20] = [
     kind("Node", "/api/v1/nodes"),
     kind(POD, "/api/v1/pods"),
     kind("Namespace", "/api/v1/namespaces"),
@@ -37,7 +37,7 @@ pub static KINDS: [Kind; 20] = [
     kind("ReplicationController", "/api/v1/replicationcontrollers"),
     kind("ReplicaSet", "/apis/apps/v1/replicasets"),
     kind("StatefulSet", "/apis/apps/v1/statefulsets"),
-    Kind { name: JOB, path: "/apis/batch/v1/jobs", metadata_only: true },
+    ApiKind { name: JOB, path: "/apis/batch/v1/jobs", metadata_only: true },
     kind("PersistentVolume", "/api/v1/persistentvolumes"),
     kind("PersistentVolumeClaim", "/api/v1/persistentvolumeclaims"),
     kind("StorageClass", "/apis/storage.k8s.io/v1/storageclasses"),
@@ -52,7 +52,7 @@ pub static KINDS: [Kind; 20] = [
     kind("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets"),
 ];
 
-impl Kind {
+impl ApiKind {
     /// What is accepted as an answer to a list or watch.
     pub(crate) fn accept(&self, list: bool) -> &'static str {
         match (self.metadata_only, list) {

@@ -27,14 +27,16 @@ mod view;
 mod watch;
 
 pub use claims::Claims;
-pub use connect::{ApiServer, ConnectError, Silence, Source};
-pub use gates::Gate;
-pub use kinds::{BOUNDS, KINDS, Kind};
+pub use connect::{ApiServer, ApiSource, ConnectError, Silence};
+pub use gates::SchedulingGate;
+pub use kinds::{ApiKind, BOUNDS, KINDS};
 pub use kubeconfig::{Caller, Choice, caller};
 pub use pods::Placed;
 pub use review::{Act, Reviewed, User};
 pub use secret::Secret;
 pub use session::{ListError, Session, TlsFiles};
 pub use updates::{PodAt, RESIZE};
-pub use view::{Bounds, Failed, Failure, Group, Live, NodePods, PANIC, Placement, View};
-pub use watch::{Counts, KindStatus, Pace, State, Watching};
+pub use view::{
+    ClusterView, Failed, Live, NamespaceBounds, NodePods, PANIC, Placement, PodFailure, WorkloadGroup,
+};
+pub use watch::{KindStatus, Pace, WatchCounts, WatchState, Watching};

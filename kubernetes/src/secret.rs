@@ -7,11 +7,11 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::connect::ApiServer;
-use crate::kinds::Kind;
-use crate::objects::{Refused, collection, place};
+use crate::kinds::ApiKind;
+use crate::objects::{ApiError, collection, place};
 
 /// The kind.
-static SECRETS: &Kind = &Kind { name: "Secret", path: "/api/v1/secrets", metadata_only: false };
+static SECRETS: &ApiKind = &ApiKind { name: "Secret", path: "/api/v1/secrets", metadata_only: false };
 
 /// A Secret, in one version.
 #[derive(Clone, Default, PartialEq)]
@@ -62,11 +62,11 @@ impl ApiServer {
     /// Reads a Secret; an empty one where there is none.
     ///
     /// # Errors
-    /// [`Refused`].
-    pub async fn secret(&self, namespace: &str, name: &str) -> Result<Secret, Refused> {
+    /// [`ApiError`].
+    pub async fn secret(&self, namespace: &str, name: &str) -> Result<Secret, ApiError> {
         match self.read(&place(SECRETS, namespace, name)).await {
             Ok(object) => Ok(Secret { object, ..Secret::new(namespace, name) }),
-            Err(Refused::Absent(_)) => Ok(Secret::new(namespace, name)),
+            Err(ApiError::Absent(_)) => Ok(Secret::new(namespace, name)),
             Err(error) => Err(error),
         }
     }
@@ -74,8 +74,8 @@ impl ApiServer {
     /// Puts a Secret in the place of the version that it was read in, or makes it.
     ///
     /// # Errors
-    /// [`Refused`]; on a conflict somebody else was first.
-    pub async fn keep_secret(&self, secret: &Secret) -> Result<(), Refused> {
+    /// [`ApiError`]; on a conflict somebody else was first.
+    pub async fn keep_secret(&self, secret: &Secret) -> Result<(), ApiError> {
         let Secret { namespace, name, object } = secret;
         match secret.is_new() {
             true => self.create(&collection(SECRETS, namespace), object).await,

@@ -15,8 +15,8 @@ use kube::config::{AuthInfo, Cluster};
 use serde_json::{Map, Value, json};
 
 use crate::connect::{ApiServer, ConnectError, connect, told};
-use crate::kubeconfig::{Choice, Entry, Target, Use, load};
-use crate::objects::Refused;
+use crate::kubeconfig::{ApiTarget, Choice, KubeconfigEntry, Use, load};
+use crate::objects::ApiError;
 use crate::watch::answer::{Trouble, ask, good};
 use crate::watch::cut::Items;
 use crate::watch::escaped;
@@ -119,10 +119,10 @@ impl Session {
             "client-key": tls.key.0, "client-key-data": tls.key.1,
         });
         let user: AuthInfo = serde_json::from_value(user).unwrap_or_default();
-        Self::of(Entry { cluster, user }.target(Use::Once)?)
+        Self::of(KubeconfigEntry { cluster, user }.target(Use::Once)?)
     }
 
-    fn of(Target { config, .. }: Target) -> Result<Self, ConnectError> {
+    fn of(ApiTarget { config, .. }: ApiTarget) -> Result<Self, ConnectError> {
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let is_unchecked = config.accept_invalid_certs;
         let client = connect(config, CONNECT, None)?;
@@ -246,24 +246,24 @@ impl Session {
     /// Makes an object where its kind is listed.
     ///
     /// # Errors
-    /// [`Refused`].
-    pub async fn create(&self, path: &str, object: &Value) -> Result<(), Refused> {
+    /// [`ApiError`].
+    pub async fn create(&self, path: &str, object: &Value) -> Result<(), ApiError> {
         self.api.create(path, object).await
     }
 
     /// Merges a patch into an object (RFC 7386).
     ///
     /// # Errors
-    /// [`Refused`].
-    pub async fn merge(&self, path: &str, patch: &Value) -> Result<(), Refused> {
+    /// [`ApiError`].
+    pub async fn merge(&self, path: &str, patch: &Value) -> Result<(), ApiError> {
         self.api.merge(path, patch).await
     }
 
     /// Deletes an object, and in the background what it owns.
     ///
     /// # Errors
-    /// [`Refused`].
-    pub async fn delete(&self, path: &str) -> Result<(), Refused> {
+    /// [`ApiError`].
+    pub async fn delete(&self, path: &str) -> Result<(), ApiError> {
         let path = format!("{path}?propagationPolicy=Background");
         self.api.send(Method::DELETE, &path, "application/json", None).await.map(drop)
     }

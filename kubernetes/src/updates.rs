@@ -5,11 +5,11 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::connect::ApiServer;
-use crate::kinds::Kind;
-use crate::objects::{Refused, place};
+use crate::kinds::ApiKind;
+use crate::objects::{ApiError, place};
 use crate::watch::escaped;
 
-static PODS: &Kind = &Kind { name: "Pod", path: "/api/v1/pods", metadata_only: false };
+static PODS: &ApiKind = &ApiKind { name: "Pod", path: "/api/v1/pods", metadata_only: false };
 /// Type of the condition of a pod that says how far its last resize is.
 pub const RESIZE: &str = "evenkeel.dev/Resize";
 /// Objects that are asked for at once, so that an answer stays well below what is read of one.
@@ -44,28 +44,28 @@ impl ApiServer {
     /// Writes the condition [`RESIZE`] of a pod; the version that comes of it.
     ///
     /// # Errors
-    /// [`Refused`]; [`Refused::Conflict`] when the pod is another one by now, or changed.
+    /// [`ApiError`]; [`ApiError::Conflict`] when the pod is another one by now, or changed.
     pub async fn note_resize(
         &self,
         pod: PodAt<'_>,
         reason: &str,
         message: &str,
         at: &str,
-    ) -> Result<String, Refused> {
+    ) -> Result<String, ApiError> {
         let condition = json!({
             "type": RESIZE, "status": "True", "reason": reason, "message": message, "lastTransitionTime": at,
         });
         let patch = json!({ "metadata": pod.metadata(), "status": { "conditions": [condition] } });
         let made = self.strategic(&pod.below("status"), &patch).await?;
         let version = made["metadata"]["resourceVersion"].as_str();
-        version.map(str::to_owned).ok_or_else(|| Refused::Silent("its answer has no version".to_owned()))
+        version.map(str::to_owned).ok_or_else(|| ApiError::Silent("its answer has no version".to_owned()))
     }
 
     /// Resizes containers of a pod in place; `spec` has those that change, by name.
     ///
     /// # Errors
-    /// [`Refused`]; [`Refused::Conflict`] when the pod is another one by now, or changed.
-    pub async fn resize(&self, pod: PodAt<'_>, spec: &Value) -> Result<(), Refused> {
+    /// [`ApiError`]; [`ApiError::Conflict`] when the pod is another one by now, or changed.
+    pub async fn resize(&self, pod: PodAt<'_>, spec: &Value) -> Result<(), ApiError> {
         let patch = json!({ "metadata": pod.metadata(), "spec": spec });
         self.strategic(&pod.below("resize"), &patch).await.map(|_| ())
     }
@@ -73,8 +73,8 @@ impl ApiServer {
     /// Evicts a pod.
     ///
     /// # Errors
-    /// [`Refused`]; [`Refused::Later`] when a PodDisruptionBudget does not allow it now.
-    pub async fn evict(&self, pod: PodAt<'_>) -> Result<(), Refused> {
+    /// [`ApiError`]; [`ApiError::Later`] when a PodDisruptionBudget does not allow it now.
+    pub async fn evict(&self, pod: PodAt<'_>) -> Result<(), ApiError> {
         let eviction = json!({
             "apiVersion": "policy/v1", "kind": "Eviction",
             "metadata": { "name": pod.name, "namespace": pod.namespace },
@@ -83,7 +83,7 @@ impl ApiServer {
         self.send(Method::POST, &pod.below("eviction"), "application/json", Some(&eviction)).await.map(|_| ())
     }
 
-    async fn strategic(&self, path: &str, patch: &Value) -> Result<Value, Refused> {
+    async fn strategic(&self, path: &str, patch: &Value) -> Result<Value, ApiError> {
         // Lists of containers and conditions are merged by name and type so, and replaced by the other kinds of patch.
         self.send(Method::PATCH, path, "application/strategic-merge-patch+json", Some(patch)).await
     }
@@ -91,8 +91,8 @@ impl ApiServer {
     /// Reads one object at a path of the API, such as `/apis/apps/v1/namespaces/shop/replicasets/web-a`.
     ///
     /// # Errors
-    /// [`Refused`].
-    pub async fn object(&self, root: &str, names: &[&str]) -> Result<Value, Refused> {
+    /// [`ApiError`].
+    pub async fn object(&self, root: &str, names: &[&str]) -> Result<Value, ApiError> {
         let names: Vec<String> = names.iter().map(|name| escaped(name)).collect();
         self.read(&format!("{root}/{}", names.join("/"))).await
     }
@@ -101,14 +101,14 @@ impl ApiServer {
     /// value, where `label` gives it.
     ///
     /// # Errors
-    /// [`Refused`]; [`Refused::Later`] when there are more than 100,000.
+    /// [`ApiError`]; [`ApiError::Later`] when there are more than 100,000.
     pub async fn list_in(
         &self,
         root: &str,
         namespace: &str,
         plural: &str,
         label: Option<(&str, &str)>,
-    ) -> Result<Vec<Value>, Refused> {
+    ) -> Result<Vec<Value>, ApiError> {
         let base = format!("{root}/namespaces/{}/{plural}?limit={PAGE}", escaped(namespace));
         let base = label.map_or(base.clone(), |(key, value)| {
             format!("{base}&labelSelector={}%3D{}", escaped(key), escaped(value))
@@ -124,6 +124,6 @@ impl ApiServer {
                 None => return Ok(all),
             }
         }
-        Err(Refused::Later(format!("namespace {namespace} has too many {plural}"), None))
+        Err(ApiError::Later(format!("namespace {namespace} has too many {plural}"), None))
     }
 }

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use apiserver::{ApiServer, Mood};
-use evenkeel_kubernetes::lease::{Candidate, Election, Times};
-use evenkeel_kubernetes::{ApiServer as Client, Source};
+use evenkeel_kubernetes::lease::{Election, LeaseCandidate, Times};
+use evenkeel_kubernetes::{ApiServer as Client, ApiSource};
 use serde_json::{Value, json};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/leases";
@@ -38,12 +38,12 @@ impl Cluster {
 
     /// A contender whose clock says `year`.
     async fn contender(&self, identity: &str, year: u32) -> Election {
-        let source = Source {
+        let source = ApiSource {
             kubeconfig: Some(self.api.kubeconfig(self.dir.path())),
             context: None,
             patience: Duration::from_millis(300),
         };
-        let candidate = Candidate {
+        let candidate = LeaseCandidate {
             namespace: "evenkeel".into(),
             name: "evenkeel-recommender".into(),
             identity: identity.into(),

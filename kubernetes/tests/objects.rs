@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use apiserver::ApiServer;
 use apiserver::definition::Definition;
 use evenkeel_kubernetes::objects::{
-    AUTOSCALERS, Asking, Autoscaler, Checkpoint, CheckpointHistogram, CheckpointStatus, Found, KINDS, NAME,
-    OWN, PodEvent, Refused, Resolved, TargetRef, Targets, is_same, patch, status,
+    AUTOSCALERS, ApiError, Asking, Autoscaler, Checkpoint, CheckpointHistogram, CheckpointStatus, KINDS,
+    NAME, OWN, ObjectPods, PodEvent, Resolved, TargetRef, Targets, is_same, patch, status,
 };
-use evenkeel_kubernetes::{Pace, Source, State};
+use evenkeel_kubernetes::{ApiSource, Pace, WatchState};
 use http::Request;
 use http_body_util::BodyExt as _;
 use kube::client::Body;
@@ -36,8 +36,8 @@ impl Cluster {
     /// Nothing where a real one has no such kind.
     async fn start(test: &str) -> Option<Self> {
         let cluster = Self::connect(test).await;
-        until("listed", || async { cluster.state() != State::Listing }).await;
-        if cluster.fixture.is_none() && cluster.state() == State::Absent {
+        until("listed", || async { cluster.state() != WatchState::Listing }).await;
+        if cluster.fixture.is_none() && cluster.state() == WatchState::Absent {
             assert!(std::env::var_os("CI").is_none(), "this cluster has no VerticalPodAutoscaler");
             eprintln!("not run: this cluster has no VerticalPodAutoscaler");
             return None;
@@ -55,7 +55,7 @@ impl Cluster {
         // It may be there from before.
         assert!(matches!(made.0, 201 | 409), "{made:?}");
         let own = || cluster.asking.status().into_iter().find(|status| *status.kind == *OWN).unwrap().state;
-        until("the definition is served", || async { own() == State::Watching }).await;
+        until("the definition is served", || async { own() == WatchState::Watching }).await;
         cluster.open().await;
         cluster
     }
@@ -74,7 +74,7 @@ impl Cluster {
         if let Some(url) = url {
             config.cluster_url = url.to_str().unwrap().parse().unwrap();
         }
-        let source = Source { kubeconfig, context: None, patience: Duration::from_secs(5) };
+        let source = ApiSource { kubeconfig, context: None, patience: Duration::from_secs(5) };
         let pace = Pace {
             page: 2,
             least: Duration::from_millis(20),
@@ -105,7 +105,7 @@ impl Cluster {
         (status, serde_json::from_slice(&bytes).unwrap_or_default())
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> WatchState {
         self.asking.status()[0].state
     }
 
@@ -142,7 +142,7 @@ impl Cluster {
         self.of().remove(0)
     }
 
-    async fn write(&self, of: &Autoscaler, status: &Value) -> Result<Value, Refused> {
+    async fn write(&self, of: &Autoscaler, status: &Value) -> Result<Value, ApiError> {
         let api = self.asking.api();
         api.patch_status(AUTOSCALERS, &of.metadata.namespace, &of.metadata.name, &patch(of, status)).await
     }
@@ -172,13 +172,13 @@ async fn a_status_is_written_into_one_version_of_an_object_alone() {
         (first.metadata.name.as_str(), first.metadata.generation, &first.status),
         ("web", 1, &Value::Null)
     );
-    let found = Found { trouble: Some("no".into()), ..Found::default() };
+    let found = ObjectPods { trouble: Some("no".into()), ..ObjectPods::default() };
     let said = status(&first, &found, "2026-11-21T01:42:24Z");
     let made = cluster.write(&first, &said).await.unwrap();
     assert!(is_same(&made["status"], &said), "{made}");
     assert_eq!(made["metadata"]["generation"], 1, "a status is no change of the spec");
     // The version before is gone, and the watch brings the one that is there.
-    assert!(matches!(cluster.write(&first, &said).await, Err(Refused::Conflict(_))));
+    assert!(matches!(cluster.write(&first, &said).await, Err(ApiError::Conflict(_))));
     until("the watch", || async { cluster.one().await.status != Value::Null }).await;
     let second = cluster.one().await;
     assert!(is_same(&second.status, &said));
@@ -191,7 +191,7 @@ async fn a_status_is_written_into_one_version_of_an_object_alone() {
     assert!(is_same(&third.status, &said) && !third.not_honoured().is_empty());
     cluster.ask("DELETE", &cluster.place("web"), &Value::Null).await;
     until("the end", || async { cluster.of().is_empty() }).await;
-    assert!(matches!(cluster.write(&third, &said).await, Err(Refused::Absent(_))));
+    assert!(matches!(cluster.write(&third, &said).await, Err(ApiError::Absent(_))));
     cluster.end().await;
 }
 
@@ -260,10 +260,10 @@ async fn definitions_that_come_and_go_are_seen_and_an_answer_is_not_made_up() {
     cluster.make("web", "evenkeel").await;
     cluster.one().await;
     api.lacks("autoscaling.k8s.io", true);
-    until("absent", || async { cluster.state() == State::Absent }).await;
+    until("absent", || async { cluster.state() == WatchState::Absent }).await;
     assert_eq!(cluster.of().len(), 1, "what is known stays");
     api.lacks("autoscaling.k8s.io", false);
-    until("back", || async { cluster.state() == State::Watching }).await;
+    until("back", || async { cluster.state() == WatchState::Watching }).await;
     // What cannot be told now is asked about again.
     let (targets, target) = (
         Targets::default(),
@@ -271,7 +271,7 @@ async fn definitions_that_come_and_go_are_seen_and_an_answer_is_not_made_up() {
     );
     api.is(apiserver::Mood::Fails(503));
     let asked = targets.ask(cluster.asking.api(), &cluster.namespace, &target).await;
-    assert!(matches!(asked, Err(Refused::Later(..))), "{asked:?}");
+    assert!(matches!(asked, Err(ApiError::Later(..))), "{asked:?}");
     assert!(targets.known(&cluster.namespace, &target).is_none());
     cluster.end().await;
 }
@@ -329,7 +329,7 @@ async fn own_objects_are_checked_followed_and_written_to() {
     let made = api.patch_status(OWN, &namespace, "web", &patch(&first, &said)).await.unwrap();
     assert!(is_same(&made["status"], &said) && made["metadata"]["generation"] == 1, "{made}");
     let again = api.patch_status(OWN, &namespace, "web", &patch(&first, &said)).await;
-    assert!(matches!(again, Err(Refused::Conflict(_))), "{again:?}");
+    assert!(matches!(again, Err(ApiError::Conflict(_))), "{again:?}");
     // What is gone is taken out.
     until("the watch", || async { own().is_some_and(|object| object.status != Value::Null) }).await;
     let second = own().unwrap();
@@ -383,12 +383,12 @@ async fn checkpoints_and_events_are_written_and_written_again() {
         number: 1,
     };
     api.tell(&event).await.unwrap();
-    assert!(matches!(api.tell(&event).await, Err(Refused::Conflict(_))));
+    assert!(matches!(api.tell(&event).await, Err(ApiError::Conflict(_))));
     api.tell_again(&event, 2, "2026-11-21T01:44:47.000000Z").await.unwrap();
     let place = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events/{}", event.name());
     let made = cluster.ask("GET", &place, &Value::Null).await;
     assert_eq!((&made["series"]["count"], &made["reason"]), (&json!(2), &json!("OOMKill")));
     let other = PodEvent { number: 2, ..event };
-    assert!(matches!(api.tell_again(&other, 2, &other.at).await, Err(Refused::Absent(_))));
+    assert!(matches!(api.tell_again(&other, 2, &other.at).await, Err(ApiError::Absent(_))));
     cluster.end().await;
 }

@@ -7,8 +7,8 @@ mod apiserver;
 use std::time::Duration;
 
 use apiserver::{ApiServer as Fixture, Fate};
-use evenkeel_kubernetes::objects::Refused;
-use evenkeel_kubernetes::{ApiServer, PodAt, RESIZE, Source};
+use evenkeel_kubernetes::objects::ApiError;
+use evenkeel_kubernetes::{ApiServer, ApiSource, PodAt, RESIZE};
 use serde_json::{Value, json};
 
 const PODS: &str = "/api/v1/pods";
@@ -26,7 +26,7 @@ fn pod(name: &str, resources: &Value) -> Value {
 
 async fn client(fixture: &Fixture, dir: &std::path::Path) -> ApiServer {
     let kubeconfig = Some(fixture.kubeconfig(dir));
-    ApiServer::at(&Source { kubeconfig, context: None, patience: Duration::from_secs(30) }).await.unwrap()
+    ApiServer::at(&ApiSource { kubeconfig, context: None, patience: Duration::from_secs(30) }).await.unwrap()
 }
 
 /// Uid and version of a pod as it is.
@@ -73,7 +73,7 @@ async fn resizes_are_taken_and_refused_as_recorded() {
         let (uid, version) = now(&fixture, name);
         let at = PodAt { namespace: "rec", name, uid: &uid, version: &version };
         match api.resize(at, &spec(&resources)).await {
-            Err(Refused::Wrong(told)) => assert!(told.contains(words) && told.contains("422"), "{told}"),
+            Err(ApiError::Wrong(told)) => assert!(told.contains(words) && told.contains("422"), "{told}"),
             other => panic!("{name}: {other:?}"),
         }
     }
@@ -88,15 +88,15 @@ async fn resizes_are_taken_and_refused_as_recorded() {
     assert_eq!(resized["status"]["containerStatuses"][0]["allocatedResources"], whole);
     // The version is another one by now; and another pod has the name.
     assert!(
-        matches!(api.resize(at, &spec(&more)).await, Err(Refused::Conflict(told)) if told.contains("the object has been modified"))
+        matches!(api.resize(at, &spec(&more)).await, Err(ApiError::Conflict(told)) if told.contains("the object has been modified"))
     );
     let other = PodAt { uid: "00000000-0000-0000-0000-000000000000", ..at };
     assert!(
-        matches!(api.resize(other, &spec(&more)).await, Err(Refused::Wrong(told)) if told.contains("field is immutable"))
+        matches!(api.resize(other, &spec(&more)).await, Err(ApiError::Wrong(told)) if told.contains("field is immutable"))
     );
     let gone = PodAt { name: "no-such-pod", ..at };
     assert!(
-        matches!(api.resize(gone, &spec(&more)).await, Err(Refused::Absent(told)) if told.contains("\"no-such-pod\" not found"))
+        matches!(api.resize(gone, &spec(&more)).await, Err(ApiError::Absent(told)) if told.contains("\"no-such-pod\" not found"))
     );
     // The node has no room, and then it has.
     fixture.fate("rec", "rz-b", Some(Fate::Deferred));
@@ -128,7 +128,7 @@ async fn a_note_is_written_beside_other_conditions_into_one_version() {
     assert_eq!(kinds, ["Ready", RESIZE]);
     assert!(matches!(
         api.note_resize(at, "Done", "{}", "2026-11-21T00:00:01Z").await,
-        Err(Refused::Conflict(_))
+        Err(ApiError::Conflict(_))
     ));
 }
 
@@ -163,18 +163,18 @@ async fn evictions_are_taken_and_refused_as_recorded() {
     let words = "Cannot evict pod as it would violate the pod's disruption budget.";
     // Without Retry-After; the wrong uid is not looked at before.
     for uid in [uid("one"), "00000000-0000-0000-0000-000000000000".to_owned()] {
-        assert!(matches!(evict("one", &uid).await, Err(Refused::Later(told, None)) if told.contains(words)));
+        assert!(matches!(evict("one", &uid).await, Err(ApiError::Later(told, None)) if told.contains(words)));
     }
     let several = "more than one PodDisruptionBudget";
     assert!(
-        matches!(evict("twice", &uid("twice")).await, Err(Refused::Later(told, None)) if told.contains(several))
+        matches!(evict("twice", &uid("twice")).await, Err(ApiError::Later(told, None)) if told.contains(several))
     );
     budget("one", "one", 1);
     let other = evict("one", "00000000-0000-0000-0000-000000000000").await;
     assert!(
-        matches!(other, Err(Refused::Conflict(told)) if told.contains("does not match the UID in record"))
+        matches!(other, Err(ApiError::Conflict(told)) if told.contains("does not match the UID in record"))
     );
     assert!(
-        matches!(evict("absent", "u").await, Err(Refused::Absent(told)) if told.contains("pods \"absent\" not found"))
+        matches!(evict("absent", "u").await, Err(ApiError::Absent(told)) if told.contains("pods \"absent\" not found"))
     );
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use apiserver::recorded::{body, exchanges};
 use apiserver::{ApiServer, Mood};
-use evenkeel_kubernetes::{Counts, KINDS, KindStatus, Pace, Source, State, Watching};
+use evenkeel_kubernetes::{ApiSource, KINDS, KindStatus, Pace, WatchCounts, WatchState, Watching};
 use serde_json::{Value, json};
 
 /// Pauses so short that a test may wait for them.
@@ -34,14 +34,14 @@ impl Cluster {
     async fn follow(api: ApiServer, pace: Pace) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let kubeconfig = Some(api.kubeconfig(dir.path()));
-        let source = Source { kubeconfig, context: None, patience: Duration::from_secs(5) };
+        let source = ApiSource { kubeconfig, context: None, patience: Duration::from_secs(5) };
         let watching = Watching::start(&source, pace).await.unwrap();
         Self { api, watching, _dir: dir }
     }
 
     async fn known(api: ApiServer, pace: Pace) -> Self {
         let cluster = Self::follow(api, pace).await;
-        until("all kinds known", || async { cluster.all(|s| s.is_known && s.state == State::Watching) })
+        until("all kinds known", || async { cluster.all(|s| s.is_known && s.state == WatchState::Watching) })
             .await;
         cluster
     }
@@ -54,7 +54,7 @@ impl Cluster {
         self.watching.status().into_iter().find(|status| status.kind.name == kind).unwrap()
     }
 
-    fn sum(&self, of: impl Fn(&Counts) -> u64) -> u64 {
+    fn sum(&self, of: impl Fn(&WatchCounts) -> u64) -> u64 {
         self.watching.status().iter().map(|status| of(&status.counts)).sum()
     }
 
@@ -189,7 +189,7 @@ async fn a_version_that_is_gone_is_listed_anew_and_what_went_meanwhile_is_gone()
     api.watches_last(Some(Duration::from_millis(10)));
     let cluster = Cluster::known(api, quick()).await;
     cluster.api.is(Mood::Fails(500));
-    until("failing", || async { cluster.all(|status| status.state == State::Failing) }).await;
+    until("failing", || async { cluster.all(|status| status.state == WatchState::Failing) }).await;
     assert_eq!(
         cluster.workload("web-a-2", "uid-web-a-2").as_deref(),
         Some("deployment/web"),
@@ -240,8 +240,8 @@ async fn a_kind_that_may_not_be_seen_costs_the_others_nothing() {
     let api = started().await;
     api.forbid("limitranges", true);
     let cluster = Cluster::follow(api, quick()).await;
-    until("pods", || async { cluster.status("Pod").state == State::Watching }).await;
-    until("refused", || async { cluster.status("LimitRange").state == State::Forbidden }).await;
+    until("pods", || async { cluster.status("Pod").state == WatchState::Watching }).await;
+    until("refused", || async { cluster.status("LimitRange").state == WatchState::Forbidden }).await;
     let trouble = cluster.status("LimitRange").trouble.unwrap();
     let want = "status 403: limitranges is forbidden: User \"recommender\" cannot list resource \"limitranges\" in API group \"\" at \
                 the cluster scope";

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use evenkeel_capacity::cluster::Oddity;
 use evenkeel_capacity::question::{Recommendations, Snapshot};
-use evenkeel_kubernetes::{Bounds, ConnectError, KindStatus, Live, Pace, Placement, State, View, Watching};
+use evenkeel_kubernetes::{
+    ClusterView, ConnectError, KindStatus, Live, NamespaceBounds, Pace, Placement, WatchState, Watching,
+};
 use evenkeel_proto::v1;
 use evenkeel_store::ingest::placing::{Places, Said};
 
@@ -66,24 +68,24 @@ impl Followed {
     }
 
     /// Its objects, where it is the cluster of this name.
-    pub(crate) fn view_of(&self, cluster: &str) -> Option<&Arc<View>> {
+    pub(crate) fn view_of(&self, cluster: &str) -> Option<&Arc<ClusterView>> {
         (cluster == self.cluster).then(|| self.watching.view())
     }
 
     /// Its objects.
-    pub(crate) fn view(&self) -> &View {
+    pub(crate) fn view(&self) -> &ClusterView {
         self.watching.view()
     }
 
     /// Its objects, once it is known which pods belong together.
-    pub(crate) fn grouped(&self) -> Option<&View> {
+    pub(crate) fn grouped(&self) -> Option<&ClusterView> {
         let status = self.status();
         let is_known = |kind: &&str| status.iter().any(|status| status.kind.name == *kind && status.is_known);
         OWNERS.iter().all(is_known).then(|| &**self.watching.view())
     }
 
     /// Its limit ranges and quotas, where they changed since `changes`.
-    pub(crate) fn bounds(&self, changes: u64) -> Option<Bounds> {
+    pub(crate) fn bounds(&self, changes: u64) -> Option<NamespaceBounds> {
         self.watching.view().bounds(changes)
     }
 
@@ -113,7 +115,7 @@ impl Followed {
             return true;
         }
         let waits = |status: &KindStatus| {
-            let is_to_come = matches!(status.state, State::Listing | State::Failing);
+            let is_to_come = matches!(status.state, WatchState::Listing | WatchState::Failing);
             status.kind.name == NAMESPACE && !status.is_known && is_to_come
         };
         let is_known = !self.status().iter().any(waits);
@@ -131,7 +133,8 @@ impl Followed {
         let status = self.status();
         // What is being listed for the first time will be known in a moment: an answer without it would be another one then.
         let is_needed = |status: &&KindStatus| {
-            NEEDED.contains(&status.kind.name) || status.state == State::Listing && status.kind.name != "Job"
+            NEEDED.contains(&status.kind.name)
+                || status.state == WatchState::Listing && status.kind.name != "Job"
         };
         status.iter().filter(|status| !status.is_known).filter(is_needed).map(told).collect()
     }
@@ -174,7 +177,7 @@ impl Followed {
             ));
         }
         let quiet =
-            |status: &&KindStatus| NEEDED.contains(&status.kind.name) && status.state != State::Watching;
+            |status: &&KindStatus| NEEDED.contains(&status.kind.name) && status.state != WatchState::Watching;
         if let Some(silent) = status.iter().filter(quiet).filter_map(KindStatus::heard_ago).max() {
             notes.push(format!(
                 "the API server was last heard {} s ago: the answer is of then",
@@ -239,10 +242,10 @@ impl Places for Followed {
 pub(crate) fn trouble(status: &[KindStatus], may_lack: bool) -> Option<String> {
     let is_quiet = |status: &KindStatus| status.heard_ago().is_some_and(|ago| ago > QUIET);
     let wrong = |status: &&KindStatus| match status.state {
-        State::Watching => is_quiet(status),
-        State::Listing => !status.is_known,
-        State::Failing | State::Forbidden => true,
-        State::Absent => !may_lack,
+        WatchState::Watching => is_quiet(status),
+        WatchState::Listing => !status.is_known,
+        WatchState::Failing | WatchState::Forbidden => true,
+        WatchState::Absent => !may_lack,
     };
     let wrong: Vec<&KindStatus> = status.iter().filter(wrong).collect();
     let mut words: Vec<String> = wrong.iter().take(TOLD).map(|status| told(status)).collect();

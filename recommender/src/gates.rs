@@ -8,8 +8,8 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use evenkeel_kubernetes::objects::{ObjectEvent, Refused};
-use evenkeel_kubernetes::{ApiServer, Gate, PodAt};
+use evenkeel_kubernetes::objects::{ApiError, ObjectEvent};
+use evenkeel_kubernetes::{ApiServer, PodAt, SchedulingGate};
 use evenkeel_model::quantity::Quantity;
 use evenkeel_rightsizing::policy::UpdateMode;
 use evenkeel_store::clock::WallClock;
@@ -41,7 +41,8 @@ const UNKNOWN: &str = "nothing is known of what it needs";
 const FROZEN: &str = "nothing is changed, since the panic switch is on or its namespace is frozen,";
 
 /// The gate as it is found.
-pub(crate) const OURS: Gate<'static> = Gate { name: GATE, label: LABEL, annotation: PLACEHOLDERS };
+pub(crate) const OURS: SchedulingGate<'static> =
+    SchedulingGate { name: GATE, label: LABEL, annotation: PLACEHOLDERS };
 
 /// What is to be done with a pod, and why.
 #[derive(Debug, Clone, PartialEq)]
@@ -177,7 +178,7 @@ impl Keeper {
             PodAt { namespace: text("namespace"), name: text("name"), uid, version: text("resourceVersion") };
         match self.api.resize(at, spec).await {
             Ok(()) => freed(&self.api, pod, "RequestsSet", why).await,
-            Err(Refused::Conflict(_) | Refused::Later(..) | Refused::Silent(_)) => false,
+            Err(ApiError::Conflict(_) | ApiError::Later(..) | ApiError::Silent(_)) => false,
             Err(refused) => {
                 let refused = format!("its resize was refused: {refused}");
                 self.refused.insert(uid.to_owned(), (Instant::now(), refused.clone()));

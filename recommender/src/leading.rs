@@ -9,8 +9,8 @@ use std::io::Read as _;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use evenkeel_kubernetes::lease::{Candidate, Election, Standing, Times};
-use evenkeel_kubernetes::{ApiServer, ConnectError, Source};
+use evenkeel_kubernetes::lease::{Election, Leadership, LeaseCandidate, Times};
+use evenkeel_kubernetes::{ApiServer, ApiSource, ConnectError};
 use evenkeel_model::panic::{Panic, reason};
 use evenkeel_proto::v1;
 use evenkeel_store::clock::WallClock;
@@ -35,7 +35,7 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct Leading {
     /// The Lease and where it is, where one is shared.
-    shared: Option<(ApiServer, Candidate)>,
+    shared: Option<(ApiServer, LeaseCandidate)>,
     /// Once it contends.
     election: OnceLock<Election>,
 }
@@ -50,8 +50,8 @@ impl Leading {
         let times = Times::default();
         // An answer that comes later is of no use any more.
         let patience = section.timeout.get().min(times.renew_within / 2);
-        let api = ApiServer::at(&Source { patience, ..section.source() }).await?;
-        let candidate = Candidate {
+        let api = ApiServer::at(&ApiSource { patience, ..section.source() }).await?;
+        let candidate = LeaseCandidate {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             identity: identity(),
@@ -83,18 +83,18 @@ impl Leading {
     }
 
     /// How it stands, where there is a Lease.
-    pub(crate) fn standing(&self) -> Option<Standing> {
+    pub(crate) fn standing(&self) -> Option<Leadership> {
         self.is_shared().then(|| self.election.get().map(Election::standing).unwrap_or_default())
     }
 
     /// Changes when it stands otherwise; nothing where it does not contend.
-    pub(crate) fn changes(&self) -> Option<watch::Receiver<Standing>> {
+    pub(crate) fn changes(&self) -> Option<watch::Receiver<Leadership>> {
         self.election.get().map(Election::changes)
     }
 
     /// What agents are told of it.
     pub(crate) fn said(&self) -> Option<v1::Leading> {
-        let Standing { leads, leader, term, .. } = self.standing()?;
+        let Leadership { leads, leader, term, .. } = self.standing()?;
         Some(v1::Leading { leads, term, leader: name_of(&leader).to_owned() })
     }
 
@@ -109,7 +109,7 @@ impl Leading {
 
     /// What is wrong: the Lease is not to be had, or nobody leads.
     pub(crate) fn trouble(&self) -> Option<String> {
-        let Standing { leader, trouble, .. } = self.standing()?;
+        let Leadership { leader, trouble, .. } = self.standing()?;
         trouble.or_else(|| leader.is_empty().then(|| "no recommender leads".to_owned()))
     }
 

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use evenkeel_kubernetes::objects::Refused;
+use evenkeel_kubernetes::objects::ApiError;
 use evenkeel_kubernetes::{ApiServer, ConnectError};
 use evenkeel_net::tls::parsed;
 use evenkeel_store::clock::WallClock;
@@ -68,11 +68,11 @@ impl Registration {
 }
 
 /// What is wrong, and what helps: by the authorities of each of its webhooks.
-fn told(name: &str, found: &Result<Vec<Vec<u8>>, Refused>, now: u64) -> Option<String> {
+fn told(name: &str, found: &Result<Vec<Vec<u8>>, ApiError>, now: u64) -> Option<String> {
     let of = format!("MutatingWebhookConfiguration {name}");
     let bundles = match found {
         Ok(bundles) => bundles,
-        Err(Refused::Absent(_)) => {
+        Err(ApiError::Absent(_)) => {
             return Some(format!(
                 "there is no {of}: pods are made without it; install the webhook, or clear kubernetes.registration"
             ));
@@ -121,8 +121,8 @@ mod tests {
             (Ok(vec![made(90), made(5)]), now, Some("ends in 5 d")),
             (Ok(vec![b"rubbish".to_vec()]), now, Some("has no authority")),
             (Ok(Vec::new()), now, Some("has no authority")),
-            (Err(Refused::Absent("x".into())), now, Some("there is no")),
-            (Err(Refused::Forbidden("x".into())), now, Some("was not read: x")),
+            (Err(ApiError::Absent("x".into())), now, Some("there is no")),
+            (Err(ApiError::Forbidden("x".into())), now, Some("was not read: x")),
         ] {
             let told = told("evenkeel", &found, at);
             match want {

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use evenkeel_kubernetes::objects::Refused;
+use evenkeel_kubernetes::objects::ApiError;
 use evenkeel_kubernetes::{ApiServer, PodAt};
 use evenkeel_model::quantity::Quantity;
 use evenkeel_proto::v1;
@@ -221,8 +221,8 @@ impl Keeper {
             PodAt { namespace: text("namespace"), name: text("name"), uid, version: text("resourceVersion") };
         match self.api.resize(at, &starting.spec()).await {
             Ok(()) => self.unmarked(pod, "StartupBoostEnded", &format!("{why}: {}", starting.spec())).await,
-            Err(Refused::Conflict(_) | Refused::Later(..) | Refused::Silent(_)) => false,
-            Err(Refused::Absent(_)) => false,
+            Err(ApiError::Conflict(_) | ApiError::Later(..) | ApiError::Silent(_)) => false,
+            Err(ApiError::Absent(_)) => false,
             Err(refused) => {
                 let is_first = seen.refused.replace(Instant::now()).is_none();
                 if is_first {

@@ -4,7 +4,7 @@
 use kube::Config;
 
 use super::user::{Fields, Settled, settled};
-use super::{Choice, Entry, Use, entry, nowhere};
+use super::{Choice, KubeconfigEntry, Use, entry, nowhere};
 use crate::connect::ConnectError;
 
 /// What names a user of a cluster.
@@ -32,7 +32,7 @@ pub fn caller(choice: &Choice) -> Result<Caller, ConnectError> {
         Some(entry) => entry,
         None => {
             let config = Config::incluster().map_err(|pod| nowhere(choice, &pod))?;
-            Entry { user: config.auth_info, ..Entry::default() }
+            KubeconfigEntry { user: config.auth_info, ..KubeconfigEntry::default() }
         }
     };
     let Settled { user, .. } = settled(entry.user, &entry.cluster, Use::Once)?;

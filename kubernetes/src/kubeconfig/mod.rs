@@ -54,7 +54,7 @@ pub(crate) enum Use {
 
 /// A server and who asks it.
 #[derive(Debug)]
-pub(crate) struct Target {
+pub(crate) struct ApiTarget {
     pub(crate) config: Config,
     /// Reading it again may give other credentials.
     pub(crate) may_change: bool,
@@ -62,7 +62,7 @@ pub(crate) struct Target {
 
 /// What stands in files about a server and its user.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Entry {
+pub(crate) struct KubeconfigEntry {
     pub(crate) cluster: Cluster,
     pub(crate) user: AuthInfo,
 }
@@ -71,18 +71,18 @@ pub(crate) struct Entry {
 ///
 /// # Errors
 /// When none is known, or what is said of it cannot be used.
-pub(crate) fn load(choice: &Choice, usage: Use) -> Result<Target, ConnectError> {
+pub(crate) fn load(choice: &Choice, usage: Use) -> Result<ApiTarget, ConnectError> {
     let mut target = match entry(choice)? {
         Some(entry) => entry.target(usage)?,
         None => match (Config::incluster(), &choice.server) {
-            (Ok(config), None) => Target { config, may_change: true },
+            (Ok(config), None) => ApiTarget { config, may_change: true },
             (Ok(mut config), Some(server)) => {
                 config.cluster_url = url(server)?;
-                Target { config, may_change: true }
+                ApiTarget { config, may_change: true }
             }
             (Err(_), Some(server)) => {
                 let cluster = Cluster { server: Some(server.clone()), ..Cluster::default() };
-                Entry { cluster, user: AuthInfo::default() }.target(usage)?
+                KubeconfigEntry { cluster, user: AuthInfo::default() }.target(usage)?
             }
             (Err(pod), None) => return Err(nowhere(choice, &pod)),
         },
@@ -95,7 +95,7 @@ pub(crate) fn load(choice: &Choice, usage: Use) -> Result<Target, ConnectError> 
 }
 
 /// What the files say of the context that is meant; nothing where there is none.
-fn entry(choice: &Choice) -> Result<Option<Entry>, ConnectError> {
+fn entry(choice: &Choice) -> Result<Option<KubeconfigEntry>, ConnectError> {
     let merged = merged(choice)?;
     let Some(name) = choice.context.as_ref().or(merged.current_context.as_ref()) else { return Ok(None) };
     let contexts = || merged.contexts.iter().map(|named| (named.name.as_str(), named.context.as_ref()));
@@ -114,7 +114,7 @@ fn entry(choice: &Choice) -> Result<Option<Entry>, ConnectError> {
     if choice.server.is_some() {
         cluster.server.clone_from(&choice.server);
     }
-    Ok(Some(Entry { cluster, user }))
+    Ok(Some(KubeconfigEntry { cluster, user }))
 }
 
 /// All files together: the first that sets a value wins, and paths in a file are relative to it (kubernetes.io, "Organizing Cluster Access
@@ -194,12 +194,12 @@ fn url(server: &str) -> Result<Uri, ConnectError> {
     server.parse().map_err(|_| refused("it is no URL"))
 }
 
-impl Entry {
+impl KubeconfigEntry {
     /// As kube takes it.
     ///
     /// # Errors
     /// When something of it cannot be honoured.
-    pub(crate) fn target(mut self, usage: Use) -> Result<Target, ConnectError> {
+    pub(crate) fn target(mut self, usage: Use) -> Result<ApiTarget, ConnectError> {
         let cluster = &mut self.cluster;
         for text in [
             &mut cluster.certificate_authority,
@@ -253,7 +253,7 @@ impl Entry {
         } else if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
             return Err(unusable("the authority's bundle holds no certificate".to_owned()));
         }
-        Ok(Target { config, may_change })
+        Ok(ApiTarget { config, may_change })
     }
 }
 

@@ -15,7 +15,7 @@ use crate::connect::ConnectError;
 
 /// What a plugin gave.
 #[derive(Debug, Default)]
-pub(super) struct Given {
+pub(super) struct PluginCredentials {
     pub(super) token: Option<String>,
     /// Certificate and key, PEM.
     pub(super) pair: Option<(String, String)>,
@@ -23,14 +23,14 @@ pub(super) struct Given {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Answer {
+struct ExecCredential {
     api_version: String,
-    status: Status,
+    status: ExecCredentialStatus,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Status {
+struct ExecCredentialStatus {
     token: Option<String>,
     client_certificate_data: Option<String>,
     client_key_data: Option<String>,
@@ -40,7 +40,7 @@ struct Status {
 ///
 /// # Errors
 /// When it cannot be run, or gives nothing that can be used.
-pub(super) fn run(exec: &ExecConfig, cluster: &Cluster) -> Result<Given, ConnectError> {
+pub(super) fn run(exec: &ExecConfig, cluster: &Cluster) -> Result<PluginCredentials, ConnectError> {
     let command = exec.command.as_deref().unwrap_or_default();
     let failed = |why: String| {
         let hint = exec.install_hint.as_deref().unwrap_or_default().trim();
@@ -78,13 +78,13 @@ pub(super) fn run(exec: &ExecConfig, cluster: &Cluster) -> Result<Given, Connect
         return Err(failed(format!("it ended with {}", output.status)));
     }
     // The error of the reader could tell what was read.
-    let answer: Answer = serde_json::from_slice(&output.stdout)
+    let answer: ExecCredential = serde_json::from_slice(&output.stdout)
         .map_err(|error| failed(format!("its answer is no ExecCredential (line {})", error.line())))?;
     if answer.api_version != wanted {
         return Err(failed(format!("it answered {}, not {wanted}", answer.api_version)));
     }
-    let Status { token, client_certificate_data, client_key_data } = answer.status;
-    let given = Given {
+    let ExecCredentialStatus { token, client_certificate_data, client_key_data } = answer.status;
+    let given = PluginCredentials {
         token: token.filter(|token| !token.is_empty()),
         pair: client_certificate_data.zip(client_key_data),
     };

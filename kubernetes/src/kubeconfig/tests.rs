@@ -146,7 +146,7 @@ fn proxies_are_taken_in_words_without_their_passwords() {
 fn what_cannot_be_honoured_of_a_cluster_is_refused() {
     let config = |cluster: Value| {
         let cluster: Cluster = serde_json::from_value(cluster).unwrap();
-        Entry { cluster, user: AuthInfo::default() }.target(Use::Once).map(|target| target.config)
+        KubeconfigEntry { cluster, user: AuthInfo::default() }.target(Use::Once).map(|target| target.config)
     };
     for (cluster, want) in [
         (json!({}), "no http:// or https:// URL"),

@@ -11,7 +11,7 @@ use http::HeaderValue;
 use kube::config::{AuthInfo, Cluster};
 use serde_json::{Map, Value};
 
-use super::plugin::{self, Given};
+use super::plugin::{self, PluginCredentials};
 use super::{UNUSABLE, Use, is_none};
 use crate::connect::ConnectError;
 
@@ -114,7 +114,7 @@ impl Fields {
     }
 
     /// What a plugin gave; a certificate of it goes over those of files.
-    fn given(&mut self, given: Given) {
+    fn given(&mut self, given: PluginCredentials) {
         if let Some(token) = given.token {
             self.0.insert("token".to_owned(), token.into());
         }

@@ -18,20 +18,20 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::connect::ApiServer;
-use crate::kinds::Kind;
-use crate::objects::{Refused, collection, place};
+use crate::kinds::ApiKind;
+use crate::objects::{ApiError, collection, place};
 pub use record::Times;
-use record::{Observed, Record, held};
+use record::{LeaseRecord, Observed, held};
 
 /// The kind.
-static LEASES: &Kind =
-    &Kind { name: "Lease", path: "/apis/coordination.k8s.io/v1/leases", metadata_only: false };
+static LEASES: &ApiKind =
+    &ApiKind { name: "Lease", path: "/apis/coordination.k8s.io/v1/leases", metadata_only: false };
 /// How long giving the Lease back may take.
 const GIVING_BACK: Duration = Duration::from_secs(3);
 
 /// Which Lease, and for whom.
 #[derive(Debug, Clone)]
-pub struct Candidate {
+pub struct LeaseCandidate {
     /// Namespace of the Lease.
     pub namespace: String,
     /// Its name.
@@ -46,7 +46,7 @@ pub struct Candidate {
 
 /// How it stands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct Leadership {
     /// This process leads.
     pub leads: bool,
     /// Who holds the Lease; empty where nobody does, or nothing is known.
@@ -63,8 +63,8 @@ impl ApiServer {
     /// When a Lease of another program was renewed last, as it is written there (RFC 3339); nothing where it never was.
     ///
     /// # Errors
-    /// [`Refused`]: also where there is none.
-    pub async fn lease_renewed(&self, namespace: &str, name: &str) -> Result<Option<String>, Refused> {
+    /// [`ApiError`]: also where there is none.
+    pub async fn lease_renewed(&self, namespace: &str, name: &str) -> Result<Option<String>, ApiError> {
         let lease = self.read(&place(LEASES, namespace, name)).await?;
         Ok(lease["spec"]["renewTime"].as_str().map(str::to_owned))
     }
@@ -72,7 +72,7 @@ impl ApiServer {
 
 /// A process that leads when nobody else does.
 pub struct Election {
-    shared: Arc<Shared>,
+    shared: Arc<ElectionState>,
     stop: watch::Sender<bool>,
     work: Mutex<Option<JoinHandle<()>>>,
 }
@@ -83,14 +83,14 @@ impl fmt::Debug for Election {
     }
 }
 
-struct Shared {
-    standing: watch::Sender<Standing>,
+struct ElectionState {
+    standing: watch::Sender<Leadership>,
     /// Until when this process leads without another renewal.
     until: Mutex<Option<Instant>>,
     note: Mutex<Option<String>>,
 }
 
-impl Shared {
+impl ElectionState {
     fn until(&self) -> MutexGuard<'_, Option<Instant>> {
         self.until.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -106,11 +106,11 @@ impl Election {
     #[must_use]
     pub fn start(
         api: ApiServer,
-        candidate: Candidate,
+        candidate: LeaseCandidate,
         clock: impl Fn() -> String + Send + Sync + 'static,
     ) -> Self {
-        let (standing, note) = (watch::Sender::new(Standing::default()), Mutex::new(None));
-        let shared = Arc::new(Shared { standing, until: Mutex::new(None), note });
+        let (standing, note) = (watch::Sender::new(Leadership::default()), Mutex::new(None));
+        let shared = Arc::new(ElectionState { standing, until: Mutex::new(None), note });
         let stop = watch::Sender::new(false);
         let contender = Contender {
             api,
@@ -133,15 +133,15 @@ impl Election {
 
     /// How it stands.
     #[must_use]
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> Leadership {
         let leads = self.leads();
         let standing = self.shared.standing.borrow().clone();
-        Standing { leads: leads && standing.leads, ..standing }
+        Leadership { leads: leads && standing.leads, ..standing }
     }
 
     /// Changes when it stands otherwise.
     #[must_use]
-    pub fn changes(&self) -> watch::Receiver<Standing> {
+    pub fn changes(&self) -> watch::Receiver<Leadership> {
         self.shared.standing.subscribe()
     }
 
@@ -174,9 +174,9 @@ impl Drop for Election {
 /// The task behind it.
 struct Contender {
     api: ApiServer,
-    candidate: Candidate,
+    candidate: LeaseCandidate,
     clock: Box<dyn Fn() -> String + Send + Sync>,
-    shared: Arc<Shared>,
+    shared: Arc<ElectionState>,
     observed: Observed,
     /// The object as it was read or written last.
     object: Option<Value>,
@@ -211,13 +211,13 @@ impl Contender {
     }
 
     /// Renews the Lease, or takes it where it is free.
-    async fn look(&mut self) -> Result<(), Refused> {
+    async fn look(&mut self) -> Result<(), ApiError> {
         if self.is_mine()
             && let Some(object) = self.object.clone()
         {
             match self.hold(object).await {
                 // Somebody else changed it: what it says is to be read.
-                Err(Refused::Conflict(_) | Refused::Absent(_)) => {}
+                Err(ApiError::Conflict(_) | ApiError::Absent(_)) => {}
                 other => return other,
             }
         }
@@ -225,18 +225,18 @@ impl Contender {
         match self.api.read(&self.place()).await {
             Ok(object) => self.observe(object, began),
             // Somebody deleted it: its holder does not know that yet.
-            Err(Refused::Absent(_))
+            Err(ApiError::Absent(_))
                 if !self.is_mine() && !self.observed.is_free(&self.candidate.times, began) =>
             {
                 return Ok(());
             }
-            Err(Refused::Absent(_)) => return self.make().await,
+            Err(ApiError::Absent(_)) => return self.make().await,
             Err(refused) => return Err(refused),
         }
         if self.is_mine() || self.observed.is_free(&self.candidate.times, began) {
             let object = self.object.clone().unwrap_or_default();
             return match self.hold(object).await {
-                Err(Refused::Conflict(_)) => Ok(()),
+                Err(ApiError::Conflict(_)) => Ok(()),
                 other => other,
             };
         }
@@ -244,7 +244,7 @@ impl Contender {
     }
 
     /// Writes the Lease as held by this process, in the version that was read.
-    async fn hold(&mut self, object: Value) -> Result<(), Refused> {
+    async fn hold(&mut self, object: Value) -> Result<(), ApiError> {
         let transitions = self.observed.record.transitions + u64::from(!self.is_mine());
         let began = Instant::now();
         let wanted = self.wanted(object, transitions);
@@ -255,8 +255,8 @@ impl Contender {
     }
 
     /// Makes the Lease where there is none.
-    async fn make(&mut self) -> Result<(), Refused> {
-        let Candidate { namespace, name, .. } = &self.candidate;
+    async fn make(&mut self) -> Result<(), ApiError> {
+        let LeaseCandidate { namespace, name, .. } = &self.candidate;
         let object = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": { "namespace": namespace, "name": name },
@@ -270,18 +270,18 @@ impl Contender {
                 self.lead(began);
                 Ok(())
             }
-            Err(Refused::Conflict(_)) => Ok(()),
+            Err(ApiError::Conflict(_)) => Ok(()),
             Err(refused) => Err(refused),
         }
     }
 
     fn wanted(&self, object: Value, transitions: u64) -> Value {
-        let Candidate { identity, note, times, .. } = &self.candidate;
+        let LeaseCandidate { identity, note, times, .. } = &self.candidate;
         let text = self.shared.note().clone();
         held(object, identity, times, transitions, (note, text.as_deref()), &(self.clock)())
     }
 
-    async fn send(&self, method: Method, path: &str, object: &Value) -> Result<Value, Refused> {
+    async fn send(&self, method: Method, path: &str, object: &Value) -> Result<Value, ApiError> {
         self.api.send(method, path, "application/json", Some(object)).await
     }
 
@@ -294,7 +294,7 @@ impl Contender {
     }
 
     fn observe(&mut self, object: Value, at: Instant) {
-        self.observed.take(Record::of(&object, self.candidate.note), at);
+        self.observed.take(LeaseRecord::of(&object, self.candidate.note), at);
         self.object = Some(object);
         if !self.is_mine() {
             *self.shared.until() = None;
@@ -309,9 +309,9 @@ impl Contender {
     }
 
     fn tell(&self, trouble: Option<String>) {
-        let Record { holder, transitions, note, .. } = &self.observed.record;
+        let LeaseRecord { holder, transitions, note, .. } = &self.observed.record;
         let leads = self.shared.until().is_some_and(|until| Instant::now() < until);
-        let new = Standing {
+        let new = Leadership {
             leads,
             leader: holder.clone(),
             term: *transitions,
@@ -325,10 +325,10 @@ impl Contender {
         });
     }
 
-    fn remedied(&self, refused: &Refused) -> String {
-        let Candidate { namespace, name, .. } = &self.candidate;
+    fn remedied(&self, refused: &ApiError) -> String {
+        let LeaseCandidate { namespace, name, .. } = &self.candidate;
         let remedy = match refused {
-            Refused::Forbidden(_) => "; allow get and update on it, and create where it is not there",
+            ApiError::Forbidden(_) => "; allow get and update on it, and create where it is not there",
             _ => "",
         };
         format!("Lease {namespace}/{name}: {refused}{remedy}")
@@ -345,7 +345,7 @@ impl Contender {
         if self.is_mine()
             && let Some(object) = self.object.take()
         {
-            let Candidate { note, times, .. } = &self.candidate;
+            let LeaseCandidate { note, times, .. } = &self.candidate;
             let text = self.shared.note().clone();
             let transitions = self.observed.record.transitions;
             let back = held(object, "", times, transitions, (note, text.as_deref()), &(self.clock)());

@@ -28,7 +28,7 @@ impl Default for Times {
 
 /// A Lease as it was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct LeaseRecord {
     /// Who holds it; empty where it was given back.
     pub(super) holder: String,
     /// How often it has changed hands.
@@ -45,7 +45,7 @@ const MOST_NOTE: usize = 8192;
 /// Longest holder's name that is read, bytes.
 const MOST_HOLDER: usize = 512;
 
-impl Record {
+impl LeaseRecord {
     /// Of an object.
     pub(super) fn of(object: &Value, note: &str) -> Self {
         let spec = &object["spec"];
@@ -65,13 +65,13 @@ impl Record {
 /// What is known of a Lease, and since when.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
-    pub(super) record: Record,
+    pub(super) record: LeaseRecord,
     changed: Option<Instant>,
 }
 
 impl Observed {
     /// Takes in what was read.
-    pub(super) fn take(&mut self, record: Record, now: Instant) {
+    pub(super) fn take(&mut self, record: LeaseRecord, now: Instant) {
         if self.changed.is_none() || record.version != self.record.version {
             self.changed = Some(now);
         }
@@ -125,12 +125,12 @@ mod tests {
 
     const NOTE: &str = "evenkeel.dev/x";
 
-    fn lease(holder: &str, version: &str, seconds: u64) -> Record {
+    fn lease(holder: &str, version: &str, seconds: u64) -> LeaseRecord {
         let object = json!({
             "metadata": { "resourceVersion": version },
             "spec": { "holderIdentity": holder, "leaseDurationSeconds": seconds, "leaseTransitions": 3, "renewTime": "1999-01-01T00:00:00Z" },
         });
-        Record::of(&object, NOTE)
+        LeaseRecord::of(&object, NOTE)
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
             json!({ "spec": null }),
             json!({ "spec": { "holderIdentity": 7, "leaseTransitions": -1 } }),
         ] {
-            let record = Record::of(&object, NOTE);
+            let record = LeaseRecord::of(&object, NOTE);
             assert_eq!((record.holder.as_str(), record.transitions), ("", 0), "{object}");
             let mine = held(object, "a", &Times::default(), 1, (NOTE, None), "now");
             assert_eq!(mine["spec"]["holderIdentity"], "a");

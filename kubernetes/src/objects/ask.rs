@@ -9,8 +9,8 @@ use kube::client::Body;
 use serde_json::Value;
 
 use crate::connect::{ApiServer, told};
-use crate::kinds::Kind;
-use crate::watch::answer::{Refusal, refused};
+use crate::kinds::ApiKind;
+use crate::watch::answer::{ApiRefusal, refused};
 use crate::watch::escaped;
 
 /// Largest answer that is read.
@@ -18,7 +18,7 @@ const MOST_ANSWER: usize = 16 << 20;
 
 /// Why a request came to nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum ApiError {
     /// The object is another one by now, or is there already (409).
     #[error("{0}")]
     Conflict(String),
@@ -39,8 +39,8 @@ pub enum Refused {
     Silent(String),
 }
 
-impl From<Refusal> for Refused {
-    fn from(Refusal { code, words, after }: Refusal) -> Self {
+impl From<ApiRefusal> for ApiError {
+    fn from(ApiRefusal { code, words, after }: ApiRefusal) -> Self {
         let text = format!("status {code}: {words}");
         match code {
             404 | 410 => Self::Absent(text),
@@ -53,14 +53,14 @@ impl From<Refusal> for Refused {
 }
 
 /// Where the objects of a kind in a namespace are.
-pub(crate) fn collection(kind: &Kind, namespace: &str) -> String {
+pub(crate) fn collection(kind: &ApiKind, namespace: &str) -> String {
     // Of a kind in namespaces the path ends with the plural.
     let (root, plural) = kind.path.rsplit_once('/').unwrap_or(("", kind.path));
     format!("{root}/namespaces/{}/{plural}", escaped(namespace))
 }
 
 /// Where an object of a kind is.
-pub(crate) fn place(kind: &Kind, namespace: &str, name: &str) -> String {
+pub(crate) fn place(kind: &ApiKind, namespace: &str, name: &str) -> String {
     format!("{}/{}", collection(kind, namespace), escaped(name))
 }
 
@@ -68,35 +68,35 @@ impl ApiServer {
     /// Writes an object's status.
     ///
     /// # Errors
-    /// [`Refused`].
+    /// [`ApiError`].
     pub async fn patch_status(
         &self,
-        kind: &Kind,
+        kind: &ApiKind,
         namespace: &str,
         name: &str,
         patch: &Value,
-    ) -> Result<Value, Refused> {
+    ) -> Result<Value, ApiError> {
         let path = format!("{}/status", place(kind, namespace, name));
         self.send(Method::PATCH, &path, "application/merge-patch+json", Some(patch)).await
     }
 
     /// Changes fields of what is at a path.
-    pub(crate) async fn merge(&self, path: &str, patch: &Value) -> Result<(), Refused> {
+    pub(crate) async fn merge(&self, path: &str, patch: &Value) -> Result<(), ApiError> {
         self.send(Method::PATCH, path, "application/merge-patch+json", Some(patch)).await.map(|_| ())
     }
 
     /// Reads what is at a path.
-    pub(crate) async fn read(&self, path: &str) -> Result<Value, Refused> {
+    pub(crate) async fn read(&self, path: &str) -> Result<Value, ApiError> {
         self.send(Method::GET, path, "application/json", None).await
     }
 
     /// Makes an object.
-    pub(crate) async fn create(&self, path: &str, object: &Value) -> Result<(), Refused> {
+    pub(crate) async fn create(&self, path: &str, object: &Value) -> Result<(), ApiError> {
         self.send(Method::POST, path, "application/json", Some(object)).await.map(|_| ())
     }
 
     /// Puts an object in the place of another one, in the version that it names.
-    pub(crate) async fn replace(&self, path: &str, object: &Value) -> Result<(), Refused> {
+    pub(crate) async fn replace(&self, path: &str, object: &Value) -> Result<(), ApiError> {
         self.send(Method::PUT, path, "application/json", Some(object)).await.map(|_| ())
     }
 
@@ -107,22 +107,22 @@ impl ApiServer {
         path: &str,
         kind: &str,
         body: Option<&Value>,
-    ) -> Result<Value, Refused> {
+    ) -> Result<Value, ApiError> {
         let text = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
         let request = Request::builder().method(method).uri(path).header(header::ACCEPT, "application/json");
         let request = request.header(header::CONTENT_TYPE, kind).body(Body::from(text));
-        let request = request.map_err(|error| Refused::Wrong(error.to_string()))?;
+        let request = request.map_err(|error| ApiError::Wrong(error.to_string()))?;
         let asked = async {
-            let answer = self.client.send(request).await.map_err(|error| Refused::Silent(told(&error)))?;
+            let answer = self.client.send(request).await.map_err(|error| ApiError::Silent(told(&error)))?;
             if !answer.status().is_success() {
                 return Err(refused(answer).await.into());
             }
             let body = Limited::new(answer.into_body(), MOST_ANSWER).collect().await;
-            let bytes = body.map_err(|error| Refused::Silent(error.to_string()))?.to_bytes();
+            let bytes = body.map_err(|error| ApiError::Silent(error.to_string()))?.to_bytes();
             serde_json::from_slice(&bytes)
-                .map_err(|error| Refused::Silent(format!("its answer is no object: {error}")))
+                .map_err(|error| ApiError::Silent(format!("its answer is no object: {error}")))
         };
-        let silent = |_| Refused::Silent(format!("no answer within {} ms", self.patience.as_millis()));
+        let silent = |_| ApiError::Silent(format!("no answer within {} ms", self.patience.as_millis()));
         tokio::time::timeout(self.patience, asked).await.map_err(silent)?
     }
 }
@@ -142,14 +142,14 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_to_do() {
-        let of = |code, after| Refused::from(Refusal { code, words: "x".into(), after });
+        let of = |code, after| ApiError::from(ApiRefusal { code, words: "x".into(), after });
         let text = |code: u16| format!("status {code}: x");
         let second = Some(Duration::from_secs(1));
-        assert_eq!(of(409, None), Refused::Conflict(text(409)));
-        assert_eq!(of(404, None), Refused::Absent(text(404)));
-        assert_eq!(of(403, None), Refused::Forbidden(text(403)));
-        assert_eq!(of(429, second), Refused::Later(text(429), second));
-        assert_eq!(of(503, None), Refused::Later(text(503), None));
-        assert_eq!(of(422, None), Refused::Wrong(text(422)));
+        assert_eq!(of(409, None), ApiError::Conflict(text(409)));
+        assert_eq!(of(404, None), ApiError::Absent(text(404)));
+        assert_eq!(of(403, None), ApiError::Forbidden(text(403)));
+        assert_eq!(of(429, second), ApiError::Later(text(429), second));
+        assert_eq!(of(503, None), ApiError::Later(text(503), None));
+        assert_eq!(of(422, None), ApiError::Wrong(text(422)));
     }
 }

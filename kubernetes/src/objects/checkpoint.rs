@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Autoscaler;
-use super::ask::{Refused, collection, place};
+use super::ask::{ApiError, collection, place};
 use crate::connect::ApiServer;
-use crate::kinds::Kind;
+use crate::kinds::ApiKind;
 use crate::watch::escaped;
 
 /// The kind.
-pub static CHECKPOINTS: &Kind = &Kind {
+pub static CHECKPOINTS: &ApiKind = &ApiKind {
     name: "VerticalPodAutoscalerCheckpoint",
     path: "/apis/autoscaling.k8s.io/v1/verticalpodautoscalercheckpoints",
     metadata_only: false,
@@ -122,8 +122,8 @@ impl ApiServer {
     /// The checkpoints of a namespace that can be read.
     ///
     /// # Errors
-    /// [`Refused`]; that there is no such kind is [`Refused::Absent`].
-    pub async fn checkpoints(&self, namespace: &str) -> Result<Vec<Checkpoint>, Refused> {
+    /// [`ApiError`]; that there is no such kind is [`ApiError::Absent`].
+    pub async fn checkpoints(&self, namespace: &str) -> Result<Vec<Checkpoint>, ApiError> {
         let (mut found, mut next) = (Vec::new(), String::new());
         for _ in 0..MOST_PAGES {
             let mut path = format!("{}?limit={PAGE}", collection(CHECKPOINTS, namespace));
@@ -144,13 +144,13 @@ impl ApiServer {
     /// Writes a checkpoint of an object's container, in the place of the one that is there.
     ///
     /// # Errors
-    /// [`Refused`].
-    pub async fn write_checkpoint(&self, of: &Autoscaler, checkpoint: &Checkpoint) -> Result<(), Refused> {
+    /// [`ApiError`].
+    pub async fn write_checkpoint(&self, of: &Autoscaler, checkpoint: &Checkpoint) -> Result<(), ApiError> {
         let namespace = &of.metadata.namespace;
         let path = place(CHECKPOINTS, namespace, &checkpoint.name());
         match self.read(&path).await {
             Ok(before) => self.replace(&path, &checkpoint.object(of, Some(before))).await,
-            Err(Refused::Absent(_)) => {
+            Err(ApiError::Absent(_)) => {
                 self.create(&collection(CHECKPOINTS, namespace), &checkpoint.object(of, None)).await
             }
             Err(error) => Err(error),

@@ -3,11 +3,11 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::ask::{Refused, place};
+use super::ask::{ApiError, place};
 use crate::connect::ApiServer;
-use crate::kinds::Kind;
+use crate::kinds::ApiKind;
 
-static PODS: &Kind = &Kind { name: "Pod", path: "/api/v1/pods", metadata_only: false };
+static PODS: &ApiKind = &ApiKind { name: "Pod", path: "/api/v1/pods", metadata_only: false };
 /// Type of the condition.
 const TYPE: &str = "evenkeel.dev/QoS";
 
@@ -39,8 +39,8 @@ impl ApiServer {
     /// Writes the condition beside the pod's others.
     ///
     /// # Errors
-    /// [`Refused`]; [`Refused::Conflict`] when another pod has the name by now.
-    pub async fn set_condition(&self, condition: &PodCondition) -> Result<(), Refused> {
+    /// [`ApiError`]; [`ApiError::Conflict`] when another pod has the name by now.
+    pub async fn set_condition(&self, condition: &PodCondition) -> Result<(), ApiError> {
         let path = format!("{}/status", place(PODS, &condition.namespace, &condition.pod));
         // Lists of conditions are merged by type so, and replaced by the other kind of patch.
         let kind = "application/strategic-merge-patch+json";

@@ -2,12 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::ask::{Refused, collection, place};
+use super::ask::{ApiError, collection, place};
 use crate::connect::ApiServer;
-use crate::kinds::Kind;
+use crate::kinds::ApiKind;
 
 /// The kind.
-static EVENTS: &Kind = &Kind { name: "Event", path: "/apis/events.k8s.io/v1/events", metadata_only: false };
+static EVENTS: &ApiKind =
+    &ApiKind { name: "Event", path: "/apis/events.k8s.io/v1/events", metadata_only: false };
 /// Longest note, bytes.
 const MOST_NOTE: usize = 1024;
 /// Longest part of a pod's name in that of its event: with a dot and sixteen digits it is a name.
@@ -127,8 +128,8 @@ impl ApiServer {
     /// Makes an event about an object.
     ///
     /// # Errors
-    /// [`Refused`].
-    pub async fn tell_object(&self, event: &ObjectEvent) -> Result<(), Refused> {
+    /// [`ApiError`].
+    pub async fn tell_object(&self, event: &ObjectEvent) -> Result<(), ApiError> {
         self.create(&collection(EVENTS, &event.namespace), &event.object()).await
     }
 
@@ -136,11 +137,11 @@ impl ApiServer {
     ///
     /// # Errors
     /// As [`ApiServer::tell_again`].
-    pub async fn tell_object_again(&self, event: &ObjectEvent, count: u64, at: &str) -> Result<(), Refused> {
+    pub async fn tell_object_again(&self, event: &ObjectEvent, count: u64, at: &str) -> Result<(), ApiError> {
         self.again(&event.namespace, &event.object_name(), count, at).await
     }
 
-    async fn again(&self, namespace: &str, name: &str, count: u64, at: &str) -> Result<(), Refused> {
+    async fn again(&self, namespace: &str, name: &str, count: u64, at: &str) -> Result<(), ApiError> {
         let series = json!({ "series": { "count": count, "lastObservedTime": at } });
         self.merge(&place(EVENTS, namespace, name), &series).await
     }
@@ -148,16 +149,16 @@ impl ApiServer {
     /// Makes an event.
     ///
     /// # Errors
-    /// [`Refused`].
-    pub async fn tell(&self, event: &PodEvent) -> Result<(), Refused> {
+    /// [`ApiError`].
+    pub async fn tell(&self, event: &PodEvent) -> Result<(), ApiError> {
         self.create(&collection(EVENTS, &event.namespace), &event.object()).await
     }
 
     /// Says that it happened so often by now (two or more), and when last.
     ///
     /// # Errors
-    /// [`Refused`]; [`Refused::Absent`] when the API server has forgotten it, as it does after an hour.
-    pub async fn tell_again(&self, event: &PodEvent, count: u64, at: &str) -> Result<(), Refused> {
+    /// [`ApiError`]; [`ApiError::Absent`] when the API server has forgotten it, as it does after an hour.
+    pub async fn tell_again(&self, event: &PodEvent, count: u64, at: &str) -> Result<(), ApiError> {
         self.again(&event.namespace, &event.name(), count, at).await
     }
 }

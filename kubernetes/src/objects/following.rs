@@ -2,25 +2,25 @@
 
 use std::sync::Arc;
 
-use super::kept::Kept;
-use crate::connect::{ApiServer, ConnectError, Source};
-use crate::kinds::Kind;
+use super::kept::ObjectCache;
+use crate::connect::{ApiServer, ApiSource, ConnectError};
+use crate::kinds::ApiKind;
 use crate::watch::{Followed, KindStatus, Pace, Takes};
 
 /// Objects of the Vertical Pod Autoscaler.
-pub static AUTOSCALERS: &Kind = &KINDS[0];
+pub static AUTOSCALERS: &ApiKind = &KINDS[0];
 
 /// Evenkeel's own objects, each of which is a policy.
-pub static OWN: &Kind = &KINDS[1];
+pub static OWN: &ApiKind = &KINDS[1];
 
 /// All kinds that are followed here. A cluster may have none of them: then each is asked for again about twice a minute.
-pub static KINDS: [Kind; 2] = [
-    Kind {
+pub static KINDS: [ApiKind; 2] = [
+    ApiKind {
         name: "VerticalPodAutoscaler",
         path: "/apis/autoscaling.k8s.io/v1/verticalpodautoscalers",
         metadata_only: false,
     },
-    Kind {
+    ApiKind {
         name: "VerticalPodAutoscaler.evenkeel.dev",
         path: "/apis/evenkeel.dev/v1/verticalpodautoscalers",
         metadata_only: false,
@@ -30,7 +30,7 @@ pub static KINDS: [Kind; 2] = [
 /// Objects that are followed, and who is asked about what they name.
 #[derive(Debug)]
 pub struct Asking {
-    kept: Arc<Kept>,
+    kept: Arc<ObjectCache>,
     followed: Followed,
     api: ApiServer,
 }
@@ -40,16 +40,20 @@ impl Asking {
     ///
     /// # Errors
     /// When it is not told where the API server is, or credentials cannot be used.
-    pub async fn start(source: &Source, pace: Pace, kinds: &'static [Kind]) -> Result<Self, ConnectError> {
-        let kept = Arc::new(Kept::default());
-        let takes: Arc<dyn Takes> = Arc::<Kept>::clone(&kept);
+    pub async fn start(
+        source: &ApiSource,
+        pace: Pace,
+        kinds: &'static [ApiKind],
+    ) -> Result<Self, ConnectError> {
+        let kept = Arc::new(ObjectCache::default());
+        let takes: Arc<dyn Takes> = Arc::<ObjectCache>::clone(&kept);
         let followed = Followed::start(source, pace, kinds, takes).await?;
         Ok(Self { kept, followed, api: ApiServer::at(source).await? })
     }
 
     /// The objects.
     #[must_use]
-    pub fn kept(&self) -> &Kept {
+    pub fn kept(&self) -> &ObjectCache {
         &self.kept
     }
 

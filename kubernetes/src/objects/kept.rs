@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::watch;
 
 use super::{Autoscaler, Meta, OWN};
-use crate::kinds::Kind;
+use crate::kinds::ApiKind;
 use crate::watch::Takes;
 
 /// Kind, namespace and name.
@@ -14,36 +14,36 @@ pub type Key = (&'static str, String, String);
 
 /// Objects of several kinds.
 #[derive(Debug)]
-pub struct Kept {
-    all: RwLock<BTreeMap<Key, Entry>>,
+pub struct ObjectCache {
+    all: RwLock<BTreeMap<Key, CachedObject>>,
     marks: RwLock<BTreeMap<&'static str, u32>>,
     changes: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct CachedObject {
     mark: u32,
     object: Arc<Autoscaler>,
 }
 
-impl Default for Kept {
+impl Default for ObjectCache {
     fn default() -> Self {
         Self { all: RwLock::default(), marks: RwLock::default(), changes: watch::Sender::new(0) }
     }
 }
 
-impl Kept {
-    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<Key, Entry>> {
+impl ObjectCache {
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<Key, CachedObject>> {
         self.all.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<Key, Entry>> {
+    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<Key, CachedObject>> {
         self.all.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Those of a kind.
     #[must_use]
-    pub fn all(&self, kind: &'static Kind) -> Vec<Arc<Autoscaler>> {
+    pub fn all(&self, kind: &'static ApiKind) -> Vec<Arc<Autoscaler>> {
         let all = self.read();
         let of_kind = all.iter().filter(|((of, ..), _)| *of == kind.name);
         of_kind.map(|(_, entry)| Arc::clone(&entry.object)).collect()
@@ -51,7 +51,7 @@ impl Kept {
 
     /// Those of a kind that ask for a recommender of this name.
     #[must_use]
-    pub fn of(&self, kind: &'static Kind, recommender: &str) -> Vec<Arc<Autoscaler>> {
+    pub fn of(&self, kind: &'static ApiKind, recommender: &str) -> Vec<Arc<Autoscaler>> {
         let mut all = self.all(kind);
         all.retain(|object| object.is_for(recommender));
         all
@@ -63,30 +63,30 @@ impl Kept {
         self.changes.subscribe()
     }
 
-    fn mark(&self, kind: &'static Kind) -> u32 {
+    fn mark(&self, kind: &'static ApiKind) -> u32 {
         self.marks.read().unwrap_or_else(PoisonError::into_inner).get(kind.name).copied().unwrap_or_default()
     }
 
-    fn key(kind: &'static Kind, metadata: &Meta) -> Key {
+    fn key(kind: &'static ApiKind, metadata: &Meta) -> Key {
         (kind.name, metadata.namespace.clone(), metadata.name.clone())
     }
 }
 
-impl Takes for Kept {
-    fn begin(&self, kind: &'static Kind) -> u32 {
+impl Takes for ObjectCache {
+    fn begin(&self, kind: &'static ApiKind) -> u32 {
         let mut marks = self.marks.write().unwrap_or_else(PoisonError::into_inner);
         let mark = marks.entry(kind.name).or_default();
         *mark = mark.wrapping_add(1);
         *mark
     }
 
-    fn end(&self, kind: &'static Kind, mark: u32) -> usize {
+    fn end(&self, kind: &'static ApiKind, mark: u32) -> usize {
         self.write().retain(|(of, ..), entry| *of != kind.name || entry.mark == mark);
         self.changes.send_modify(|number| *number += 1);
         self.count(kind)
     }
 
-    fn put(&self, kind: &'static Kind, json: &[u8], mark: u32) -> Result<(), String> {
+    fn put(&self, kind: &'static ApiKind, json: &[u8], mark: u32) -> Result<(), String> {
         let unreadable = |why: String| format!("{} that makes no sense: {why}", kind.name);
         let read = if kind == OWN { Autoscaler::own(json) } else { Autoscaler::read(json) };
         let object = match read {
@@ -100,16 +100,16 @@ impl Takes for Kept {
             return Err(unreadable("it has no name".to_owned()));
         }
         let key = Self::key(kind, &object.metadata);
-        self.write().insert(key, Entry { mark, object: Arc::new(object) });
+        self.write().insert(key, CachedObject { mark, object: Arc::new(object) });
         self.changes.send_modify(|number| *number += 1);
         Ok(())
     }
 
-    fn put_now(&self, kind: &'static Kind, json: &[u8]) -> Result<(), String> {
+    fn put_now(&self, kind: &'static ApiKind, json: &[u8]) -> Result<(), String> {
         self.put(kind, json, self.mark(kind))
     }
 
-    fn remove(&self, kind: &'static Kind, json: &[u8]) -> Result<(), String> {
+    fn remove(&self, kind: &'static ApiKind, json: &[u8]) -> Result<(), String> {
         let metadata =
             metadata(json).ok_or_else(|| format!("a deleted {} that makes no sense", kind.name))?;
         self.write().remove(&Self::key(kind, &metadata));
@@ -117,14 +117,14 @@ impl Takes for Kept {
         Ok(())
     }
 
-    fn count(&self, kind: &'static Kind) -> usize {
+    fn count(&self, kind: &'static ApiKind) -> usize {
         self.read().keys().filter(|(of, ..)| *of == kind.name).count()
     }
 }
 
-impl Kept {
+impl ObjectCache {
     /// It was listed and cannot be understood: what is known of it stays.
-    fn touch(&self, kind: &'static Kind, json: &[u8], mark: u32) {
+    fn touch(&self, kind: &'static ApiKind, json: &[u8], mark: u32) {
         let Some(metadata) = metadata(json) else { return };
         if let Some(entry) = self.write().get_mut(&Self::key(kind, &metadata)) {
             entry.mark = mark;
@@ -134,10 +134,10 @@ impl Kept {
 
 fn metadata(json: &[u8]) -> Option<Meta> {
     #[derive(serde::Deserialize)]
-    struct Named {
+    struct NamedObject {
         metadata: Meta,
     }
-    serde_json::from_slice::<Named>(json).ok().map(|named| named.metadata)
+    serde_json::from_slice::<NamedObject>(json).ok().map(|named| named.metadata)
 }
 
 #[cfg(test)]
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_list_takes_out_what_it_has_not_and_what_is_unreadable_stays() {
-        let (kept, kind) = (Kept::default(), AUTOSCALERS);
+        let (kept, kind) = (ObjectCache::default(), AUTOSCALERS);
         let names = || kept.of(kind, "evenkeel").iter().map(|o| o.metadata.name.clone()).collect::<Vec<_>>();
         for name in ["a", "b", "c"] {
             kept.put_now(kind, &object(name, "evenkeel")).unwrap();

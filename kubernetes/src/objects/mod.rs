@@ -14,16 +14,17 @@ mod meta;
 mod status;
 mod target;
 
-pub use ask::Refused;
+pub use ask::ApiError;
 pub(crate) use ask::{collection, place};
 pub use autoscaler::{Autoscaler, ContainerPolicy, NAME, ResourcePolicy, Spec, TargetRef};
 pub use checkpoint::{CHECKPOINTS, Checkpoint, CheckpointHistogram, CheckpointStatus};
 pub use condition::PodCondition;
 pub use event::{ObjectEvent, PodEvent};
 pub use following::{AUTOSCALERS, Asking, KINDS, OWN};
-pub use kept::{Kept, Key};
+pub use kept::{Key, ObjectCache};
 pub use meta::Meta;
 pub use status::{
-    Amounts, FROZEN, FROZEN_NAMESPACE, Found, OWN_CONDITIONS, Recommended, is_same, patch, stamped, status,
+    Amounts, FROZEN, FROZEN_NAMESPACE, OWN_CONDITIONS, ObjectPods, Recommended, is_same, patch, stamped,
+    status,
 };
 pub use target::{Resolved, Targets};

@@ -37,7 +37,7 @@ pub struct Recommended {
 
 /// What is known of an object's pods.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct ObjectPods {
     /// There are pods.
     pub has_pods: bool,
     /// Why its target cannot be used.
@@ -100,7 +100,7 @@ fn container(recommended: &Recommended, policy: Option<&ContainerPolicy>) -> Opt
 }
 
 /// A condition, without the time since which it holds.
-struct Condition {
+struct StatusCondition {
     kind: &'static str,
     holds: bool,
     reason: &'static str,
@@ -136,8 +136,13 @@ pub const FROZEN_NAMESPACE: &str = "FrozenNamespace";
 const NOT_HONOURED: &str = "evenkeel.dev/NotHonoured";
 const NO_PODS: (&str, &str) = ("NoPodsMatched", "No pods match this VPA object");
 
-fn conditions(of: &Autoscaler, found: &Found, young: &[&str], is_provided: bool) -> Vec<Condition> {
-    let condition = |kind, holds, (reason, message): (_, &str)| Condition {
+fn conditions(
+    of: &Autoscaler,
+    found: &ObjectPods,
+    young: &[&str],
+    is_provided: bool,
+) -> Vec<StatusCondition> {
+    let condition = |kind, holds, (reason, message): (_, &str)| StatusCondition {
         kind,
         holds,
         reason,
@@ -175,7 +180,7 @@ fn conditions(of: &Autoscaler, found: &Found, young: &[&str], is_provided: bool)
 
 /// The status that an object should have at a time (RFC 3339, whole seconds).
 #[must_use]
-pub fn status(of: &Autoscaler, found: &Found, now: &str) -> Value {
+pub fn status(of: &Autoscaler, found: &ObjectPods, now: &str) -> Value {
     let is_wanted = |r: &&Recommended| of.container(&r.container).is_none_or(|policy| !policy.is_off());
     let mut wanted: Vec<&Recommended> = found.containers.iter().filter(is_wanted).collect();
     wanted.sort_by(|a, b| a.container.cmp(&b.container));
@@ -188,7 +193,7 @@ pub fn status(of: &Autoscaler, found: &Found, now: &str) -> Value {
     if !containers.is_empty() {
         recommendation.insert("containerRecommendations".into(), containers.into());
     }
-    let conditions = conditions.iter().map(Condition::plain).collect();
+    let conditions = conditions.iter().map(StatusCondition::plain).collect();
     json!({
         "conditions": stamped(conditions, before, &KNOWN, now),
         "observedGeneration": of.metadata.generation,
@@ -196,7 +201,7 @@ pub fn status(of: &Autoscaler, found: &Found, now: &str) -> Value {
     })
 }
 
-impl Condition {
+impl StatusCondition {
     fn plain(&self) -> Value {
         let status = if self.holds { "True" } else { "False" };
         json!({ "type": self.kind, "status": status, "reason": self.reason, "message": self.message })

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::TargetRef;
-use super::ask::Refused;
+use super::ask::ApiError;
 use crate::connect::ApiServer;
 use crate::watch::escaped;
 
@@ -113,17 +113,22 @@ impl Targets {
         api: &ApiServer,
         namespace: &str,
         target: &TargetRef,
-    ) -> Result<Resolved, Refused> {
+    ) -> Result<Resolved, ApiError> {
         let resolved = match self.asked(api, namespace, target).await {
             Ok(resolved) => resolved,
-            Err(error @ (Refused::Later(..) | Refused::Silent(_))) => return Err(error),
+            Err(error @ (ApiError::Later(..) | ApiError::Silent(_))) => return Err(error),
             Err(error) => unhandled(target, &error.to_string()),
         };
         keep(&self.known, (namespace.to_owned(), target.clone()), resolved.clone());
         Ok(resolved)
     }
 
-    async fn asked(&self, api: &ApiServer, namespace: &str, target: &TargetRef) -> Result<Resolved, Refused> {
+    async fn asked(
+        &self,
+        api: &ApiServer,
+        namespace: &str,
+        target: &TargetRef,
+    ) -> Result<Resolved, ApiError> {
         let TargetRef { api_version, kind, name } = target;
         if kind.is_empty() || name.is_empty() || api_version.is_empty() {
             return Ok(unusable("it has to name apiVersion, kind and name"));
@@ -151,7 +156,7 @@ impl Targets {
         );
         match api.read(&path).await {
             Ok(object) => Ok(selects(&object, how, target)),
-            Err(Refused::Absent(_)) if well_known.is_some() => {
+            Err(ApiError::Absent(_)) if well_known.is_some() => {
                 Ok(unusable(&format!("{kind} {namespace}/{name} does not exist")))
             }
             Err(error) => Err(error),
@@ -164,15 +169,15 @@ impl Targets {
         api: &ApiServer,
         api_version: &str,
         kind: &str,
-    ) -> Result<Option<String>, Refused> {
+    ) -> Result<Option<String>, ApiError> {
         #[derive(Deserialize, Default)]
         #[serde(default)]
         struct Resources {
-            resources: Vec<Resource>,
+            resources: Vec<ApiResource>,
         }
         #[derive(Deserialize, Default)]
         #[serde(default)]
-        struct Resource {
+        struct ApiResource {
             name: String,
             kind: String,
         }
@@ -182,7 +187,7 @@ impl Targets {
         }
         let all = match api.read(&root(api_version)).await {
             Ok(all) => Resources::deserialize(all).unwrap_or_default(),
-            Err(Refused::Absent(_)) => Resources::default(),
+            Err(ApiError::Absent(_)) => Resources::default(),
             Err(error) => return Err(error),
         };
         let found = all.resources.into_iter().find(|one| one.kind == kind && !one.name.contains('/'));

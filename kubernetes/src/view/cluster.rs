@@ -8,14 +8,14 @@ use evenkeel_capacity::cluster::{Alike, Cluster, ClusterCache, Now, PodIdentity}
 use evenkeel_capacity::load::{LoadReport, Loader};
 use evenkeel_capacity::object::{Object, Pod};
 
-use super::{Inner, Of, View, pods};
+use super::{ClusterObjects, ClusterView, ObjectContent, pods};
 use crate::kinds::JOB;
 
 /// A cluster that was made, and of which state of the view.
 #[derive(Debug)]
 pub(super) struct Built {
     keeper: ClusterCache,
-    /// As [`Inner::others`] was.
+    /// As [`ClusterObjects::others`] was.
     others: u64,
     /// Objects beside pods that could not be used, and why.
     left_out: Vec<String>,
@@ -33,7 +33,7 @@ pub struct Live {
     pub left_out: Vec<String>,
 }
 
-impl View {
+impl ClusterView {
     /// The cluster as it is now.
     #[must_use]
     pub fn live(&self) -> Live {
@@ -89,7 +89,7 @@ impl Ready {
         }
     }
 
-    fn now<'a>(&mut self, keeper: &mut ClusterCache, name: &'a str, one: &'a pods::One) -> Now<'a> {
+    fn now<'a>(&mut self, keeper: &mut ClusterCache, name: &'a str, one: &'a pods::PodRecord) -> Now<'a> {
         if one.has_ended {
             return Now::Ended;
         }
@@ -107,7 +107,7 @@ impl Ready {
     }
 }
 
-impl Inner {
+impl ClusterObjects {
     /// All of it.
     fn built(&self) -> Built {
         let (loader, left_out) = self.others(Loader::new());
@@ -135,7 +135,8 @@ impl Inner {
         pods: &[(Box<str>, Box<str>)],
     ) -> Option<Built> {
         for name in nodes {
-            let Of::Object(Object::Node(node)) = &self.kinds.get("Node")?.objects.get("")?.get(name)?.of
+            let ObjectContent::Object(Object::Node(node)) =
+                &self.kinds.get("Node")?.objects.get("")?.get(name)?.of
             else {
                 return None;
             };
@@ -166,7 +167,7 @@ impl Inner {
                 loader.lists(name);
             }
             for entry in kept.objects.values().flat_map(|names| names.values()) {
-                let Of::Object(object) = &entry.of else { continue };
+                let ObjectContent::Object(object) = &entry.of else { continue };
                 left_out.extend(loader.add(object).err().map(|error| error.to_string()));
             }
         }

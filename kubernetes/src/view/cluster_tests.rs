@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::tests::{answer, kind, node, pod, put, quota};
-use super::{Live, View};
+use super::{ClusterView, Live};
 
 /// Something that happens in a cluster.
 #[derive(Debug, Clone)]
@@ -54,7 +54,7 @@ fn one(name: usize, node: &str, cpu: u32, phase: &str) -> Value {
     pod
 }
 
-fn do_it(view: &View, change: &Change) {
+fn do_it(view: &ClusterView, change: &Change) {
     match change {
         Change::Pod(name, node, cpu, phase) => put(view, &one(*name, NODES[*node], *cpu, PHASES[*phase])),
         Change::Gone(name) => {
@@ -113,7 +113,7 @@ proptest! {
 
     #[test]
     fn what_is_kept_is_what_would_be_made_whole(changes in prop::collection::vec(change(), 1..60)) {
-        let view = View::default();
+        let view = ClusterView::default();
         for name in &NODES[..3] {
             put(&view, &node(name, "2"));
         }
@@ -130,7 +130,7 @@ proptest! {
 
 #[test]
 fn what_the_simulator_does_not_read_makes_nothing_anew() {
-    let view = View::default();
+    let view = ClusterView::default();
     put(&view, &node("n1", "2"));
     put(&view, &pod("web-1", "n1", 100));
     let words_before = view.live().cluster.symbols.len();
@@ -151,7 +151,7 @@ fn what_the_simulator_does_not_read_makes_nothing_anew() {
 
 #[test]
 fn who_holds_a_cluster_keeps_it_as_it_was() {
-    let view = View::default();
+    let view = ClusterView::default();
     put(&view, &node("n1", "2"));
     put(&view, &pod("web-1", "n1", 100));
     let held = view.live().cluster;
@@ -163,7 +163,7 @@ fn who_holds_a_cluster_keeps_it_as_it_was() {
 
 #[test]
 fn more_changes_than_are_noted_make_it_anew() {
-    let view = View::default();
+    let view = ClusterView::default();
     put(&view, &node("n1", "2"));
     assert_eq!(view.live().report.counts.placed, 0);
     for at in 0..=(1 << 14) {

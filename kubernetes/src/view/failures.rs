@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use super::{NamedStatus, View};
+use super::{ClusterView, NamedStatus};
 
 /// Failures that are told of a pod.
 const MOST: usize = 16;
@@ -12,7 +12,7 @@ const MOST_MESSAGE: usize = 512;
 
 /// What went wrong with a pod, by its kubelet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct PodFailure {
     /// `OOMKilled`, of a container, or `Evicted`, of the pod.
     pub reason: &'static str,
     /// The container; empty where it is about the pod.
@@ -35,21 +35,21 @@ pub struct Failed {
     /// The controller at its top.
     pub workload: Option<String>,
     /// What.
-    pub failure: Failure,
+    pub failure: PodFailure,
 }
 
 /// What is read of a container's status.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Container {
+pub(super) struct FailedContainer {
     name: Option<String>,
-    state: Option<State>,
-    last_state: Option<State>,
+    state: Option<ContainerState>,
+    last_state: Option<ContainerState>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct State {
+struct ContainerState {
     terminated: Option<Terminated>,
 }
 
@@ -63,7 +63,7 @@ struct Terminated {
 /// What is read of a condition.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Condition {
+pub(super) struct PodCondition {
     #[serde(rename = "type")]
     kind: Option<String>,
     last_transition_time: Option<String>,
@@ -76,12 +76,12 @@ fn boxed(text: Option<&str>) -> Box<str> {
 
 impl NamedStatus {
     /// What went wrong.
-    pub(super) fn failures(&self) -> Box<[Failure]> {
+    pub(super) fn failures(&self) -> Box<[PodFailure]> {
         let mut found = Vec::new();
         if self.reason.as_deref() == Some("Evicted") {
             let conditions = self.conditions.iter().flatten();
             let target = conditions.into_iter().find(|one| one.kind.as_deref() == Some("DisruptionTarget"));
-            found.push(Failure {
+            found.push(PodFailure {
                 reason: "Evicted",
                 container: Box::default(),
                 at: boxed(target.and_then(|one| one.last_transition_time.as_deref())),
@@ -94,7 +94,7 @@ impl NamedStatus {
             let ended = ended.into_iter().flatten().filter_map(|state| state.terminated.as_ref());
             for one in ended.filter(|one| one.reason.as_deref() == Some("OOMKilled")) {
                 let (container, at) = (boxed(container.name.as_deref()), boxed(one.finished_at.as_deref()));
-                found.push(Failure { reason: "OOMKilled", container, at, message: Box::default() });
+                found.push(PodFailure { reason: "OOMKilled", container, at, message: Box::default() });
             }
         }
         found.truncate(MOST);
@@ -102,7 +102,7 @@ impl NamedStatus {
     }
 }
 
-impl View {
+impl ClusterView {
     /// What kubelets say went wrong with the pods that there are, of one namespace or, where it is empty, of all; `most` at most.
     #[must_use]
     pub fn failures(&self, namespace: &str, most: usize) -> Vec<Failed> {

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::{Inner, View};
+use super::{ClusterObjects, ClusterView};
 
 /// Annotation of a namespace that freezes what is in it, with any value but `false`.
 pub const PANIC: &str = "evenkeel.dev/panic";
 /// The kind.
 const NAMESPACE: &str = "Namespace";
 
-impl Inner {
+impl ClusterObjects {
     /// Takes in whether a namespace says so.
     pub(super) fn freeze(&mut self, kind: &str, name: &str, says: bool) {
         if kind != NAMESPACE || says == self.frozen.contains(name) {
@@ -35,7 +35,7 @@ impl Inner {
     }
 }
 
-impl View {
+impl ClusterView {
     /// Whether a namespace has the annotation [`PANIC`], as far as is known.
     #[must_use]
     pub fn is_frozen(&self, namespace: &str) -> bool {

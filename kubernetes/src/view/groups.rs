@@ -6,12 +6,12 @@ use std::sync::Arc;
 use evenkeel_capacity::object::{Pod, PodStatus};
 use evenkeel_model::selector::Selector;
 
-use super::View;
-use super::pods::One;
+use super::ClusterView;
+use super::pods::PodRecord;
 
 /// Pods that belong together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Group {
+pub struct WorkloadGroup {
     /// Their names.
     pub pods: BTreeSet<String>,
     /// Names of the containers that run in them, sidecars included.
@@ -20,8 +20,8 @@ pub struct Group {
     pub workloads: BTreeSet<String>,
 }
 
-impl Group {
-    fn add(&mut self, name: &str, one: &One, workload: Option<String>) {
+impl WorkloadGroup {
+    fn add(&mut self, name: &str, one: &PodRecord, workload: Option<String>) {
         self.pods.insert(name.to_owned());
         self.workloads.extend(workload);
         let spec = &one.common.spec;
@@ -34,12 +34,12 @@ impl Group {
     }
 }
 
-impl View {
+impl ClusterView {
     /// Pods of a namespace that have not ended, by the controller at their top; those without one are left out.
     #[must_use]
-    pub fn groups(&self, namespace: &str) -> BTreeMap<String, Group> {
+    pub fn groups(&self, namespace: &str) -> BTreeMap<String, WorkloadGroup> {
         let inner = self.read();
-        let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+        let mut groups: BTreeMap<String, WorkloadGroup> = BTreeMap::new();
         for (name, one) in inner.pods.of(namespace).filter(|(_, one)| !one.has_ended) {
             if let Some(workload) = inner.top(namespace, one).found() {
                 groups.entry(workload.clone()).or_default().add(name, one, Some(workload));
@@ -50,9 +50,9 @@ impl View {
 
     /// Pods of a namespace that have not ended and have these labels.
     #[must_use]
-    pub fn selected(&self, namespace: &str, selector: &Selector) -> Group {
+    pub fn selected(&self, namespace: &str, selector: &Selector) -> WorkloadGroup {
         let inner = self.read();
-        let mut group = Group::default();
+        let mut group = WorkloadGroup::default();
         for (name, one) in inner.pods.of(namespace).filter(|(_, one)| !one.has_ended) {
             if selector.matches(|key| one.common.metadata.labels.get(key).map(String::as_str)) {
                 group.add(name, one, inner.top(namespace, one).found());

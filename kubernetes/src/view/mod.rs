@@ -30,15 +30,15 @@ use evenkeel_capacity::object::{Object, OwnerReference};
 use evenkeel_model::qos_class::QosClass;
 use serde::Deserialize;
 
-use crate::kinds::{JOB, Kind, POD};
-pub use bounds::Bounds;
+use crate::kinds::{ApiKind, JOB, POD};
+pub use bounds::NamespaceBounds;
 use cluster::Built;
 pub use cluster::Live;
-pub use failures::{Failed, Failure};
+pub use failures::{Failed, PodFailure};
 pub use frozen::PANIC;
-pub use groups::Group;
+pub use groups::WorkloadGroup;
 pub use placement::Placement;
-use pods::{Pods, Told};
+use pods::{NodePodDetails, Pods};
 pub use required::NodePods;
 
 /// By namespace (empty where there is none) and name.
@@ -46,16 +46,16 @@ type Names<T> = BTreeMap<Box<str>, BTreeMap<Box<str>, T>>;
 
 /// A cluster's objects.
 #[derive(Debug, Default)]
-pub struct View {
-    inner: RwLock<Inner>,
+pub struct ClusterView {
+    inner: RwLock<ClusterObjects>,
     /// Counts every change, so that what was made of the view can be used again while it stands.
     changes: AtomicU64,
     built: Mutex<Option<Built>>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
-    kinds: BTreeMap<&'static str, Kept>,
+struct ClusterObjects {
+    kinds: BTreeMap<&'static str, KindObjects>,
     pods: Pods,
     /// Counts changes of what the simulator reads beside pods, but those that name a node that was there before.
     others: u64,
@@ -68,7 +68,7 @@ struct Inner {
 
 /// Objects of a kind.
 #[derive(Debug, Default)]
-struct Kept {
+struct KindObjects {
     /// A list of it came whole.
     is_known: bool,
     /// Of the list that is being read, or was read last.
@@ -76,24 +76,24 @@ struct Kept {
     count: usize,
     /// Counts changes, lists and deletions.
     changes: u64,
-    objects: Names<Entry>,
+    objects: Names<ObjectEntry>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct ObjectEntry {
     mark: u32,
-    of: Of,
+    of: ObjectContent,
 }
 
 /// What is kept of an object.
 #[derive(Debug)]
-enum Of {
+enum ObjectContent {
     Object(Object),
     /// Who controls it.
     Owner(Option<OwnerReference>),
 }
 
-impl Of {
+impl ObjectContent {
     /// Whether the simulator's cluster is the same with either.
     fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
@@ -107,7 +107,7 @@ impl Of {
 /// What is looked at of every object.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Named {
+struct ObjectHead {
     metadata: NamedMetadata,
     status: Option<NamedStatus>,
 }
@@ -141,12 +141,12 @@ struct NamedStatus {
     qos_class: Option<String>,
     reason: Option<String>,
     message: Option<String>,
-    container_statuses: Option<Vec<failures::Container>>,
-    init_container_statuses: Option<Vec<failures::Container>>,
-    conditions: Option<Vec<failures::Condition>>,
+    container_statuses: Option<Vec<failures::FailedContainer>>,
+    init_container_statuses: Option<Vec<failures::FailedContainer>>,
+    conditions: Option<Vec<failures::PodCondition>>,
 }
 
-impl Named {
+impl ObjectHead {
     /// Whether nothing of the namespace is to be changed.
     fn freezes(&self) -> bool {
         let panic = self.metadata.annotations.as_ref().and_then(|all| all.panic.as_deref());
@@ -158,36 +158,36 @@ impl Named {
     }
 
     /// What of a pod the simulator does not look at.
-    fn told(&self) -> Told {
+    fn told(&self) -> NodePodDetails {
         let annotations = self.metadata.annotations.as_ref();
         let hash =
             annotations.filter(|of| of.config_mirror.is_some()).and_then(|of| of.config_hash.as_deref());
         let class = self.status.as_ref().and_then(|status| status.qos_class.as_deref());
         let classes = [QosClass::BestEffort, QosClass::Burstable, QosClass::Guaranteed];
-        Told {
+        NodePodDetails {
             config_hash: hash.unwrap_or_default().into(),
             qos_class: classes.into_iter().find(|of| Some(of.as_str()) == class),
         }
     }
 }
 
-impl View {
-    fn read(&self) -> RwLockReadGuard<'_, Inner> {
+impl ClusterView {
+    fn read(&self) -> RwLockReadGuard<'_, ClusterObjects> {
         self.inner.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+    fn write(&self) -> RwLockWriteGuard<'_, ClusterObjects> {
         self.changes.fetch_add(1, Ordering::Relaxed);
         self.write_quietly()
     }
 
     /// For what changes no object.
-    fn write_quietly(&self) -> RwLockWriteGuard<'_, Inner> {
+    fn write_quietly(&self) -> RwLockWriteGuard<'_, ClusterObjects> {
         self.inner.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A list begins; its mark.
-    pub(crate) fn begin(&self, kind: &'static Kind) -> u32 {
+    pub(crate) fn begin(&self, kind: &'static ApiKind) -> u32 {
         let mut inner = self.write();
         let kept = inner.kinds.entry(kind.name).or_default();
         kept.mark = kept.mark.wrapping_add(1);
@@ -195,9 +195,9 @@ impl View {
     }
 
     /// A list is whole: what was not in it is gone. How many objects there are.
-    pub(crate) fn end(&self, kind: &'static Kind, mark: u32) -> usize {
+    pub(crate) fn end(&self, kind: &'static ApiKind, mark: u32) -> usize {
         let mut inner = self.write();
-        let Inner { kinds, pods, others, .. } = &mut *inner;
+        let ClusterObjects { kinds, pods, others, .. } = &mut *inner;
         let kept = kinds.entry(kind.name).or_default();
         *others += u64::from(!kept.is_known);
         kept.is_known = true;
@@ -224,51 +224,51 @@ impl View {
     ///
     /// # Errors
     /// When it cannot be understood; what was known of it stays.
-    pub(crate) fn put(&self, kind: &'static Kind, json: &[u8], mark: u32) -> Result<(), String> {
+    pub(crate) fn put(&self, kind: &'static ApiKind, json: &[u8], mark: u32) -> Result<(), String> {
         self.take(kind, json, Some(mark))
     }
 
     /// Takes in an object that is new or changed.
     ///
     /// # Errors
-    /// As [`View::put`].
-    pub(crate) fn put_now(&self, kind: &'static Kind, json: &[u8]) -> Result<(), String> {
+    /// As [`ClusterView::put`].
+    pub(crate) fn put_now(&self, kind: &'static ApiKind, json: &[u8]) -> Result<(), String> {
         self.take(kind, json, None)
     }
 
-    fn take(&self, kind: &'static Kind, json: &[u8], mark: Option<u32>) -> Result<(), String> {
+    fn take(&self, kind: &'static ApiKind, json: &[u8], mark: Option<u32>) -> Result<(), String> {
         let unreadable = |why: &dyn std::fmt::Display| format!("{} that makes no sense: {why}", kind.name);
-        let named: Named = serde_json::from_slice(json).map_err(|error| unreadable(&error))?;
+        let named: ObjectHead = serde_json::from_slice(json).map_err(|error| unreadable(&error))?;
         if named.metadata.name.is_empty() {
             return Err(unreadable(&"it has no name"));
         }
         // Read before anything is locked.
         let read = match kind.name {
-            JOB => Ok(Some(Of::Owner(named.controller()))),
-            name => load::object(name, json).map(|object| object.map(Of::Object)),
+            JOB => Ok(Some(ObjectContent::Owner(named.controller()))),
+            name => load::object(name, json).map(|object| object.map(ObjectContent::Object)),
         };
         let mut inner = self.write();
         let told = named.told();
         inner.freeze(kind.name, &named.metadata.name, named.freezes());
-        let Inner { kinds, pods, others, changed_nodes, .. } = &mut *inner;
+        let ClusterObjects { kinds, pods, others, changed_nodes, .. } = &mut *inner;
         let kept = kinds.entry(kind.name).or_default();
         let mark = mark.unwrap_or(kept.mark);
         let failures = named.status.as_ref().map(NamedStatus::failures).unwrap_or_default();
         let NamedMetadata { namespace, name, .. } = named.metadata;
         let namespace = namespace.unwrap_or_default();
         match read {
-            Ok(Some(Of::Object(Object::Pod(pod)))) => pods.put(*pod, told, failures, mark),
+            Ok(Some(ObjectContent::Object(Object::Pod(pod)))) => pods.put(*pod, told, failures, mark),
             Ok(Some(of)) => {
                 let names = kept.objects.entry(namespace.into()).or_default();
                 let before = names.get(&*name).map(|entry| &entry.of);
                 let (is_new, is_same) = (before.is_none(), before.is_some_and(|before| before.is_like(&of)));
-                if matches!(of, Of::Object(Object::Node(_))) && !is_new && !is_same {
+                if matches!(of, ObjectContent::Object(Object::Node(_))) && !is_new && !is_same {
                     let changed = changed_nodes.get_mut().unwrap_or_else(PoisonError::into_inner);
                     changed.insert(name.as_str().into());
                 } else {
                     *others += u64::from(!is_same);
                 }
-                names.insert(name.into(), Entry { mark, of });
+                names.insert(name.into(), ObjectEntry { mark, of });
                 kept.count += usize::from(is_new);
                 kept.changes += 1;
             }
@@ -293,8 +293,8 @@ impl View {
     ///
     /// # Errors
     /// When it cannot be understood.
-    pub(crate) fn remove(&self, kind: &'static Kind, json: &[u8]) -> Result<(), String> {
-        let named: Named = serde_json::from_slice(json)
+    pub(crate) fn remove(&self, kind: &'static ApiKind, json: &[u8]) -> Result<(), String> {
+        let named: ObjectHead = serde_json::from_slice(json)
             .map_err(|error| format!("a deleted {} that makes no sense: {error}", kind.name))?;
         let NamedMetadata { namespace, name, .. } = named.metadata;
         let namespace = namespace.unwrap_or_default();
@@ -316,7 +316,7 @@ impl View {
     }
 
     /// How many objects of a kind there are.
-    pub(crate) fn count(&self, kind: &'static Kind) -> usize {
+    pub(crate) fn count(&self, kind: &'static ApiKind) -> usize {
         let inner = self.read();
         if kind.name == POD {
             return inner.pods.count();

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use evenkeel_capacity::object::{Object, OwnerReference};
 
-use super::pods::{Gone, One};
-use super::{Inner, Of, View};
+use super::pods::{Gone, PodRecord};
+use super::{ClusterObjects, ClusterView, ObjectContent};
 use crate::kinds::{JOB, POD};
 
 /// Label that tells replica sets of a Deployment apart; their names end with its value.
@@ -29,7 +29,7 @@ pub enum Placement {
     Here(Option<String>),
 }
 
-impl View {
+impl ClusterView {
     /// Where the pod of a name is, seen from a node.
     ///
     /// Names are compared, not uids: the kubelet gives a static pod another uid than the API server gives its mirror, and a pod that took
@@ -86,10 +86,10 @@ impl Top {
     }
 }
 
-impl Inner {
+impl ClusterObjects {
     /// The controller at the top of a pod: what a ReplicaSet or Job was made by, else what made the pod. Controllers above these are not looked
     /// for: what an operator's object makes is a workload of its own.
-    pub(super) fn top(&self, namespace: &str, one: &One) -> Top {
+    pub(super) fn top(&self, namespace: &str, one: &PodRecord) -> Top {
         let Some(owner) = one.common.metadata.controller().filter(|owner| owner.kind != NODE) else {
             return Top::None;
         };
@@ -121,9 +121,9 @@ impl Inner {
             return None;
         }
         match &self.kinds.get(kind)?.objects.get(namespace)?.get(name)?.of {
-            Of::Object(Object::ReplicaSet(set)) => Some(set.metadata.controller()),
-            Of::Owner(owner) => Some(owner.as_ref()),
-            Of::Object(_) => None,
+            ObjectContent::Object(Object::ReplicaSet(set)) => Some(set.metadata.controller()),
+            ObjectContent::Owner(owner) => Some(owner.as_ref()),
+            ObjectContent::Object(_) => None,
         }
     }
 

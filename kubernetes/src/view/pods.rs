@@ -9,7 +9,7 @@ use evenkeel_model::qos_class::QosClass;
 use sha2::{Digest as _, Sha256};
 
 use super::Names;
-use super::failures::Failure;
+use super::failures::PodFailure;
 use super::nodes::Nodes;
 use super::required::requirements;
 
@@ -32,7 +32,7 @@ pub(super) type Common = Pod;
 
 /// One pod.
 #[derive(Debug)]
-pub(super) struct One {
+pub(super) struct PodRecord {
     pub(super) common: Arc<Common>,
     pub(super) uid: Box<str>,
     /// Empty where it has none.
@@ -40,9 +40,9 @@ pub(super) struct One {
     /// Empty before a kubelet took it.
     pub(super) started: Box<str>,
     pub(super) has_ended: bool,
-    pub(super) told: Told,
+    pub(super) told: NodePodDetails,
     /// What its kubelet says went wrong; of few pods.
-    pub(super) failures: Box<[Failure]>,
+    pub(super) failures: Box<[PodFailure]>,
     /// The generation in which what it requires changed last.
     pub(super) changed: u64,
     mark: u32,
@@ -50,13 +50,13 @@ pub(super) struct One {
 
 /// What of a pod only its node is told.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct NodePodDetails {
     /// Of the mirror of a static pod: the uid that the node's runtime has; else empty.
     pub(super) config_hash: Box<str>,
     pub(super) qos_class: Option<QosClass>,
 }
 
-impl One {
+impl PodRecord {
     /// Whether a node runs it, or is to.
     fn is_on_node(&self) -> bool {
         !self.node.is_empty() && !self.has_ended
@@ -76,7 +76,7 @@ pub(super) struct Gone {
 /// All pods.
 #[derive(Debug, Default)]
 pub(super) struct Pods {
-    by_name: Names<One>,
+    by_name: Names<PodRecord>,
     count: usize,
     commons: HashMap<[u8; 32], Weak<Common>>,
     nodes: HashMap<Box<str>, Weak<str>>,
@@ -97,7 +97,7 @@ impl Pods {
     }
 
     /// Takes in a pod that is new or changed.
-    pub(super) fn put(&mut self, mut pod: Pod, told: Told, failures: Box<[Failure]>, mark: u32) {
+    pub(super) fn put(&mut self, mut pod: Pod, told: NodePodDetails, failures: Box<[PodFailure]>, mark: u32) {
         let has_ended = matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
         let name = pod.metadata.name.clone().into_boxed_str();
         let namespace = pod.metadata.namespace.clone();
@@ -117,7 +117,7 @@ impl Pods {
         }
         self.note(&namespace, &name);
         let common = self.common(pod);
-        let mut one = One { common, uid, node, started, has_ended, told, failures, changed: 0, mark };
+        let mut one = PodRecord { common, uid, node, started, has_ended, told, failures, changed: 0, mark };
         one.changed = self.place(&namespace, &name, &one);
         let before = self.by_name.entry(namespace.into()).or_default().insert(name, one);
         self.count += usize::from(before.is_none());
@@ -147,7 +147,7 @@ impl Pods {
     }
 
     /// Puts a pod where it is now; the generation in which what it requires changed last.
-    fn place(&mut self, namespace: &str, name: &str, one: &One) -> u64 {
+    fn place(&mut self, namespace: &str, name: &str, one: &PodRecord) -> u64 {
         let known = self.by_name.get(namespace).and_then(|names| names.get(name));
         let known = known.filter(|before| before.is_on_node());
         let same =
@@ -180,7 +180,7 @@ impl Pods {
             self.by_name.remove(namespace);
         }
         self.count -= usize::from(before.is_some());
-        if let Some(before) = before.filter(One::is_on_node) {
+        if let Some(before) = before.filter(PodRecord::is_on_node) {
             self.on_nodes.went(&before.node, namespace, name, &before.uid);
         }
     }
@@ -193,7 +193,7 @@ impl Pods {
     }
 
     /// One by name.
-    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&One> {
+    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&PodRecord> {
         self.by_name.get(namespace)?.get(name)
     }
 
@@ -225,13 +225,13 @@ impl Pods {
     }
 
     /// All, by namespace and name.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str, &One)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str, &PodRecord)> {
         let all = self.by_name.iter().flat_map(|(space, names)| names.iter().map(move |of| (space, of)));
         all.map(|(space, (name, one))| (&**space, &**name, one))
     }
 
     /// Those of a namespace, by name.
-    pub(super) fn of(&self, namespace: &str) -> impl Iterator<Item = (&str, &One)> {
+    pub(super) fn of(&self, namespace: &str) -> impl Iterator<Item = (&str, &PodRecord)> {
         self.by_name.get(namespace).into_iter().flatten().map(|(name, one)| (&**name, one))
     }
 

@@ -8,8 +8,8 @@ use evenkeel_model::pod::{ContainerRequirements, PodRequirements};
 use evenkeel_model::requirements::{Requirements, ResourceList};
 use tokio::sync::Notify;
 
-use super::View;
-use super::pods::One;
+use super::ClusterView;
+use super::pods::PodRecord;
 use crate::kinds::POD;
 
 /// What the pods of a node require: of all of them, or what changed.
@@ -29,7 +29,7 @@ pub struct NodePods {
     pub gone: Vec<String>,
 }
 
-impl View {
+impl ClusterView {
     /// What the pods on a node require that is not `known` yet, by run and generation. Nothing where nothing changed, or while pods were
     /// not listed.
     #[must_use]
@@ -72,7 +72,7 @@ impl View {
 }
 
 /// What a pod requires.
-pub(super) fn requirements(namespace: &str, name: &str, one: &One) -> PodRequirements {
+pub(super) fn requirements(namespace: &str, name: &str, one: &PodRecord) -> PodRequirements {
     let (spec, status) = (&one.common.spec, &one.common.status);
     let containers = spec.by_kind().map(|(kind, container)| ContainerRequirements {
         name: container.name.clone(),

@@ -9,22 +9,22 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::tests::{kind, pod, put};
-use super::{NodePods, View};
+use super::{ClusterView, NodePods};
 
 /// A view whose list of pods is whole.
-fn listed(pods: &[Value]) -> View {
-    let view = View::default();
+fn listed(pods: &[Value]) -> ClusterView {
+    let view = ClusterView::default();
     list(&view, pods);
     view
 }
 
-fn list(view: &View, pods: &[Value]) {
+fn list(view: &ClusterView, pods: &[Value]) {
     let mark = view.begin(kind("Pod"));
     pods.iter().for_each(|pod| view.put(kind("Pod"), pod.to_string().as_bytes(), mark).unwrap());
     view.end(kind("Pod"), mark);
 }
 
-fn remove(view: &View, pod: &Value) {
+fn remove(view: &ClusterView, pod: &Value) {
     view.remove(kind("Pod"), pod.to_string().as_bytes()).unwrap();
 }
 
@@ -41,7 +41,7 @@ impl Agent {
         Self { node: node.to_owned(), ..Self::default() }
     }
 
-    fn look(&mut self, view: &View) -> Option<NodePods> {
+    fn look(&mut self, view: &ClusterView) -> Option<NodePods> {
         let told = view.node_pods(&self.node, self.known)?;
         if told.whole {
             self.pods.clear();
@@ -68,7 +68,7 @@ fn named(told: Option<NodePods>) -> (bool, Vec<String>, Vec<String>) {
 
 #[test]
 fn a_node_is_told_its_own_pods_and_then_what_changed() {
-    let view = View::default();
+    let view = ClusterView::default();
     put(&view, &pod("web-a-1", "n1", 100));
     let mut agent = Agent::of("n1");
     assert!(agent.look(&view).is_none(), "pods are not listed yet");
@@ -230,7 +230,7 @@ fn while_a_resize_is_on_its_way_what_is_in_force_is_told() {
     object["spec"]["containers"][0]["resources"] = resources("300m");
     let view = listed(std::slice::from_ref(&object));
     let mut agent = Agent::of("n1");
-    let mut cpu = |view: &View| {
+    let mut cpu = |view: &ClusterView| {
         agent.look(view);
         told(&agent.pods["0000-web-a-1"].containers[0].resources)
     };

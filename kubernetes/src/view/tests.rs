@@ -5,14 +5,14 @@ use evenkeel_capacity::load::Manifest;
 use evenkeel_capacity::question::{CapacityQuestion, Snapshot};
 use serde_json::{Value, json};
 
-use super::{Failed, Placement, View};
-use crate::kinds::{KINDS, Kind};
+use super::{ClusterView, Failed, Placement};
+use crate::kinds::{ApiKind, KINDS};
 
-pub(super) fn kind(name: &str) -> &'static Kind {
+pub(super) fn kind(name: &str) -> &'static ApiKind {
     KINDS.iter().find(|kind| kind.name == name).unwrap()
 }
 
-pub(super) fn put(view: &View, object: &Value) {
+pub(super) fn put(view: &ClusterView, object: &Value) {
     view.put_now(kind(object["kind"].as_str().unwrap()), object.to_string().as_bytes()).unwrap();
 }
 
@@ -59,7 +59,7 @@ pub(super) fn answer(snapshot: Snapshot) -> Value {
 
 #[test]
 fn the_view_answers_as_a_snapshot_of_the_same_objects() {
-    let view = View::default();
+    let view = ClusterView::default();
     let mut objects = vec![node("n2", "4"), node("n1", "2"), quota("3")];
     objects.extend((0..6).map(|at| pod(&format!("web-a-{at}"), if at % 2 == 0 { "n1" } else { "n2" }, 250)));
     let mut ended = pod("web-a-9", "n1", 250);
@@ -98,7 +98,7 @@ fn the_view_answers_as_a_snapshot_of_the_same_objects() {
 
 #[test]
 fn pods_of_a_template_share_what_they_have_in_common() {
-    let view = View::default();
+    let view = ClusterView::default();
     for at in 0..100 {
         put(&view, &pod(&format!("web-a-{at}"), "n1", 250));
     }
@@ -120,7 +120,7 @@ fn pods_of_a_template_share_what_they_have_in_common() {
 
 #[test]
 fn churn_of_templates_leaves_nothing_behind() {
-    let view = View::default();
+    let view = ClusterView::default();
     for round in 0..5000 {
         put(&view, &pod("web-a-1", &format!("n{round}"), round + 1));
     }
@@ -131,7 +131,7 @@ fn churn_of_templates_leaves_nothing_behind() {
 
 #[test]
 fn a_list_takes_out_what_it_has_not() {
-    let view = View::default();
+    let view = ClusterView::default();
     let (pods, quotas) = (kind("Pod"), kind("ResourceQuota"));
     // Before they are listed, nobody knows whether something made the replica set.
     put(&view, &pod("web-a-1", "n1", 250));
@@ -174,7 +174,7 @@ fn a_list_takes_out_what_it_has_not() {
 
 #[test]
 fn the_cluster_is_made_again_when_something_changed() {
-    let view = View::default();
+    let view = ClusterView::default();
     put(&view, &node("n1", "2"));
     assert_eq!(view.live().report.counts.nodes, 1);
     put(&view, &node("n2", "2"));
@@ -195,13 +195,13 @@ fn made_by(name: &str, by: Option<(&str, &str)>) -> Value {
     pod
 }
 
-fn here(view: &View, pod: &str) -> Placement {
+fn here(view: &ClusterView, pod: &str) -> Placement {
     view.placement("n1", "shop", pod)
 }
 
 #[test]
 fn a_pod_is_where_the_api_server_says_and_its_top_controller_names_it() {
-    let view = View::default();
+    let view = ClusterView::default();
     let all = [
         made_by("web-a-1", Some(("ReplicaSet", "web-a"))),
         made_by("alone-a-1", Some(("ReplicaSet", "alone"))),
@@ -247,7 +247,7 @@ fn a_pod_is_where_the_api_server_says_and_its_top_controller_names_it() {
 
 #[test]
 fn a_namespace_freezes_by_its_annotation_until_it_is_gone() {
-    let view = View::default();
+    let view = ClusterView::default();
     let namespace = |name: &str, says: Value| json!({ "kind": "Namespace", "metadata": { "name": name, "annotations": { "evenkeel.dev/panic": says } } });
     for (says, want) in
         [(json!("true"), true), (json!(""), true), (json!("false"), false), (Value::Null, false)]
@@ -273,7 +273,7 @@ fn a_namespace_freezes_by_its_annotation_until_it_is_gone() {
 
 #[test]
 fn what_kubelets_say_went_wrong_is_known() {
-    let view = View::default();
+    let view = ClusterView::default();
     let mut killed = made_by("web-a-1", None);
     let ended = json!({ "terminated": { "reason": "OOMKilled", "finishedAt": "2026-11-21T00:30:00Z" } });
     killed["status"]["containerStatuses"] = json!([
@@ -306,7 +306,7 @@ fn what_kubelets_say_went_wrong_is_known() {
 
 #[test]
 fn a_replica_set_that_is_not_known_is_named_by_its_template() {
-    let view = View::default();
+    let view = ClusterView::default();
     let mark = view.begin(kind("Pod"));
     let mut one = made_by("web-5d9c-1", Some(("ReplicaSet", "web-5d9c")));
     one["metadata"]["labels"]["pod-template-hash"] = "5d9c".into();
@@ -317,7 +317,7 @@ fn a_replica_set_that_is_not_known_is_named_by_its_template() {
 
 #[test]
 fn where_a_pod_was_is_known_for_a_while_after_it_is_gone() {
-    let view = View::default();
+    let view = ClusterView::default();
     let mark = view.begin(kind("ReplicaSet"));
     let set = owned("ReplicaSet", "web-a", Some(("Deployment", "web")));
     view.put(kind("ReplicaSet"), set.to_string().as_bytes(), mark).unwrap();
@@ -354,7 +354,7 @@ fn where_a_pod_was_is_known_for_a_while_after_it_is_gone() {
 
 #[test]
 fn limit_ranges_and_quotas_are_told_when_they_change() {
-    let view = View::default();
+    let view = ClusterView::default();
     assert!(view.bounds(0).is_none(), "none seen yet");
     put(&view, &quota("3"));
     let first = view.bounds(0).unwrap();

@@ -42,7 +42,7 @@ impl From<TooLarge> for Trouble {
 /// What the API server says of what went wrong (`Status`); the code is the answer's own.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Said {
+struct ApiStatus {
     message: String,
 }
 
@@ -121,13 +121,13 @@ fn silent(patience: Duration) -> Trouble {
 }
 
 async fn refusal(answer: Response<Body>) -> Trouble {
-    let Refusal { code, words, after } = refused(answer).await;
+    let ApiRefusal { code, words, after } = refused(answer).await;
     Trouble::of(code, &words, after)
 }
 
 /// A refusal as it was said.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct ApiRefusal {
     pub(crate) code: u16,
     pub(crate) words: String,
     /// When to ask again.
@@ -135,7 +135,7 @@ pub(crate) struct Refusal {
 }
 
 /// Reads a refusal.
-pub(crate) async fn refused(answer: Response<Body>) -> Refusal {
+pub(crate) async fn refused(answer: Response<Body>) -> ApiRefusal {
     let code = answer.status().as_u16();
     let after = answer.headers().get(header::RETRY_AFTER);
     let after = after.and_then(|text| text.to_str().ok()?.parse().ok()).map(Duration::from_secs);
@@ -148,13 +148,13 @@ pub(crate) async fn refused(answer: Response<Body>) -> Refusal {
             break;
         }
     }
-    Refusal { code, words: words(&text), after }
+    ApiRefusal { code, words: words(&text), after }
 }
 
 /// The message of a `Status`, or the first line of plain text.
 fn words(text: &[u8]) -> String {
     const MOST: usize = 300;
-    let said = serde_json::from_slice::<Said>(text).map(|said| said.message).unwrap_or_default();
+    let said = serde_json::from_slice::<ApiStatus>(text).map(|said| said.message).unwrap_or_default();
     let text = String::from_utf8_lossy(text);
     let line = if said.is_empty() { text.lines().next().unwrap_or_default() } else { &said };
     let plain = line.chars().filter(|c| !c.is_control()).take(MOST).collect::<String>();

@@ -14,9 +14,9 @@ use super::Takes;
 use super::answer::{Trouble, get};
 use super::cut::{Items, Lines, member};
 use super::pace::{Backoff, Pace};
-use super::status::{KindStatus, State};
-use crate::connect::{Source, client, told};
-use crate::kinds::Kind;
+use super::status::{KindStatus, WatchState};
+use crate::connect::{ApiSource, client, told};
+use crate::kinds::ApiKind;
 
 /// Longest time beyond the end of a watch that nothing is heard on it.
 const OVERDUE: Duration = Duration::from_secs(30);
@@ -56,8 +56,8 @@ struct EventObject {
 /// One kind that is followed.
 #[derive(Debug)]
 pub(super) struct Follower {
-    pub(super) source: Source,
-    pub(super) kind: &'static Kind,
+    pub(super) source: ApiSource,
+    pub(super) kind: &'static ApiKind,
     pub(super) takes: Arc<dyn Takes>,
     pub(super) pace: Pace,
     pub(super) status: Arc<Mutex<KindStatus>>,
@@ -91,27 +91,27 @@ impl Follower {
         match trouble {
             Trouble::Gone(_) => {
                 status.counts.expired += 1;
-                status.state = State::Listing;
+                status.state = WatchState::Listing;
                 backoff.next(None)
             }
             Trouble::Later(_, after) => {
                 status.counts.throttled += 1;
-                status.state = State::Failing;
+                status.state = WatchState::Failing;
                 backoff.next(*after)
             }
             Trouble::Forbidden(_) => {
                 status.counts.failures += 1;
-                status.state = State::Forbidden;
+                status.state = WatchState::Forbidden;
                 backoff.longest()
             }
             Trouble::Absent(_) => {
                 status.counts.failures += 1;
-                status.state = State::Absent;
+                status.state = WatchState::Absent;
                 backoff.longest()
             }
             Trouble::Unauthorized(_) | Trouble::Wrong(_) | Trouble::Failed(_) => {
                 status.counts.failures += 1;
-                status.state = State::Failing;
+                status.state = WatchState::Failing;
                 backoff.next(None)
             }
         }
@@ -211,7 +211,7 @@ impl Follower {
         {
             let mut status = self.status();
             status.counts.watches += 1;
-            status.state = State::Watching;
+            status.state = WatchState::Watching;
             status.trouble = None;
             status.heard();
         }

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::kinds::Kind;
+use crate::kinds::ApiKind;
 
 /// How it stands with a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum WatchState {
     /// It was not listed yet.
     Listing,
     /// What is known is up to date: changes arrive.
@@ -19,7 +19,7 @@ pub enum State {
     Absent,
 }
 
-impl State {
+impl WatchState {
     /// One word.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -35,7 +35,7 @@ impl State {
 
 /// What happened with a kind since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct WatchCounts {
     /// Lists that came whole.
     pub lists: u64,
     /// Watches that were begun.
@@ -58,28 +58,28 @@ pub struct Counts {
 #[derive(Debug, Clone)]
 pub struct KindStatus {
     /// Which.
-    pub kind: &'static Kind,
+    pub kind: &'static ApiKind,
     /// How.
-    pub state: State,
+    pub state: WatchState,
     /// All of its objects are known, at least as of before.
     pub is_known: bool,
     /// Objects known.
     pub objects: usize,
     /// What happened.
-    pub counts: Counts,
+    pub counts: WatchCounts,
     /// What went wrong last, in the words of who said it.
     pub trouble: Option<String>,
     heard: Option<Instant>,
 }
 
 impl KindStatus {
-    pub(crate) fn new(kind: &'static Kind) -> Self {
+    pub(crate) fn new(kind: &'static ApiKind) -> Self {
         Self {
             kind,
-            state: State::Listing,
+            state: WatchState::Listing,
             is_known: false,
             objects: 0,
-            counts: Counts::default(),
+            counts: WatchCounts::default(),
             trouble: None,
             heard: None,
         }

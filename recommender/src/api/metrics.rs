@@ -5,7 +5,7 @@ mod rows;
 use std::fmt::Write;
 use std::sync::atomic::AtomicU64;
 
-use evenkeel_kubernetes::{KindStatus, State};
+use evenkeel_kubernetes::{KindStatus, WatchState};
 use evenkeel_store::ingest::health::{Health, read};
 use evenkeel_store::state::State as Counted;
 use evenkeel_store::state::belief::Dropped;
@@ -419,7 +419,7 @@ fn followed(text: &mut Text, context: &Context) {
         u64::from(s.is_known)
     });
     by_kind(Kind::Gauge, "kubernetes_watching", "1 while changes arrive.", |s| {
-        u64::from(s.state == State::Watching)
+        u64::from(s.state == WatchState::Watching)
     });
     by_kind(Kind::Counter, "kubernetes_lists", "Lists that came whole.", |s| s.counts.lists);
     by_kind(Kind::Counter, "kubernetes_watches", "Watches begun.", |s| s.counts.watches);

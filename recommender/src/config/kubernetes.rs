@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use evenkeel_kubernetes::Source;
+use evenkeel_kubernetes::ApiSource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -74,10 +74,10 @@ pub struct KubernetesSection {
 
 impl KubernetesSection {
     /// Where the API server is.
-    pub(crate) fn source(&self) -> Source {
+    pub(crate) fn source(&self) -> ApiSource {
         let path = Some(self.kubeconfig.clone()).filter(|path| !path.as_os_str().is_empty());
         let context = Some(self.context.clone()).filter(|context| !context.is_empty());
-        Source { kubeconfig: path, context, patience: self.timeout.get() }
+        ApiSource { kubeconfig: path, context, patience: self.timeout.get() }
     }
 
     /// The cluster's authority for clients, where there is one.

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use evenkeel_kubernetes::objects::Refused;
+use evenkeel_kubernetes::objects::ApiError;
 use evenkeel_kubernetes::{ApiServer, ConnectError};
 use evenkeel_proto::v1;
 use evenkeel_store::state::Event;
@@ -281,15 +281,15 @@ impl Writer {
     }
 
     /// Whether it is to be tried again later, and until then nothing is written.
-    fn waits(&mut self, events: &Events, what: &str, refused: &Refused) -> bool {
+    fn waits(&mut self, events: &Events, what: &str, refused: &ApiError) -> bool {
         match refused {
             // A namespace that is being deleted takes no new objects, and that is no want of rights.
-            Refused::Forbidden(why) if !why.contains("being terminated") => {
+            ApiError::Forbidden(why) if !why.contains("being terminated") => {
                 events.told(Some(format!("{what}: {why}")));
                 self.pause = Some(Instant::now() + FORBIDDEN);
             }
-            Refused::Later(why, after) => self.pause(events, what, why, *after),
-            Refused::Silent(why) => self.pause(events, what, why, None),
+            ApiError::Later(why, after) => self.pause(events, what, why, *after),
+            ApiError::Silent(why) => self.pause(events, what, why, None),
             _ => return false,
         }
         true

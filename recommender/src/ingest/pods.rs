@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_kubernetes::{NodePods, View};
+use evenkeel_kubernetes::{ClusterView, NodePods};
 use evenkeel_proto::v1;
 use prost::Message as _;
 use tokio::sync::Notify;
@@ -20,7 +20,7 @@ const MESSAGE_BYTES: usize = 1 << 20;
 /// What one agent is told.
 #[derive(Debug)]
 pub(super) struct Telling {
-    view: Arc<View>,
+    view: Arc<ClusterView>,
     node: String,
     bell: Arc<Notify>,
     /// The bell rang since it was looked last.
@@ -34,7 +34,7 @@ pub(super) struct Telling {
 
 impl Telling {
     /// Tells a node that knows so much.
-    pub(super) fn new(view: &Arc<View>, node: &str, known: v1::PodsKnown) -> Self {
+    pub(super) fn new(view: &Arc<ClusterView>, node: &str, known: v1::PodsKnown) -> Self {
         Self {
             view: Arc::clone(view),
             node: node.to_owned(),

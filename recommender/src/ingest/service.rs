@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use evenkeel_kubernetes::lease::Standing;
+use evenkeel_kubernetes::lease::Leadership;
 use evenkeel_net::Peer;
 use evenkeel_proto::convert::amounts_from_wire;
 use evenkeel_proto::v1::stream_request::Message as Asked;
@@ -468,7 +468,7 @@ async fn or_never(renewing: &mut Option<Renewing>) -> Result<Identity, Refusal> 
 }
 
 /// Waits until it may be another one that leads, where that can be.
-async fn changed(lead: &mut Option<watch::Receiver<Standing>>) {
+async fn changed(lead: &mut Option<watch::Receiver<Leadership>>) {
     let heard = match lead {
         Some(lead) => lead.changed().await.is_ok(),
         None => false,

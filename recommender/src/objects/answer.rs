@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use evenkeel_kubernetes::objects::{Amounts, Autoscaler, Checkpoint, Found, Recommended};
+use evenkeel_kubernetes::objects::{Amounts, Autoscaler, Checkpoint, ObjectPods, Recommended};
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::rule::Answer;
 use evenkeel_rightsizing::vpa::{self, Estimator, Saved};
@@ -25,7 +25,7 @@ type Lines<'a> = HashMap<(&'a str, &'a str), Vec<&'a Line>>;
 #[derive(Debug)]
 pub(super) struct Answered {
     pub(super) object: Arc<Autoscaler>,
-    pub(super) found: Found,
+    pub(super) found: ObjectPods,
     /// Its containers' pasts, where they are to be written as checkpoints.
     pub(super) checkpoints: Vec<Checkpoint>,
 }
@@ -88,7 +88,7 @@ fn known(means: &Means) -> impl Iterator<Item = (&str, &Known)> {
     all.filter(|(name, _)| runs(means, name))
 }
 
-fn answer(desk: &Desk<'_>, lines: &Lines<'_>, means: &Means) -> Found {
+fn answer(desk: &Desk<'_>, lines: &Lines<'_>, means: &Means) -> ObjectPods {
     let mut containers: BTreeMap<&str, [Option<Answer>; 2]> = BTreeMap::new();
     let all = lines_of(lines, means);
     let names = all.iter().map(|line| line.asked.container.as_str());
@@ -117,7 +117,7 @@ fn answer(desk: &Desk<'_>, lines: &Lines<'_>, means: &Means) -> Found {
         }
     }
     let containers = containers.into_iter().map(|(name, answers)| recommended(name, &answers));
-    Found {
+    ObjectPods {
         has_pods: !means.containers.is_empty(),
         trouble: means.trouble.clone(),
         containers: containers.collect(),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use evenkeel_kubernetes::ApiServer;
-use evenkeel_kubernetes::objects::{Autoscaler, Checkpoint, CheckpointHistogram, CheckpointStatus, Refused};
+use evenkeel_kubernetes::objects::{ApiError, Autoscaler, Checkpoint, CheckpointHistogram, CheckpointStatus};
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::vpa::{Estimator, Saved, SavedHistogram};
 use jiff::Timestamp;
@@ -83,8 +83,8 @@ impl Checkpoints {
             let (found, is_read) = match api.checkpoints(namespace).await {
                 Ok(found) => (found, true),
                 // Nobody has ever written one.
-                Err(Refused::Absent(_)) => (Vec::new(), true),
-                Err(Refused::Forbidden(why)) => {
+                Err(ApiError::Absent(_)) => (Vec::new(), true),
+                Err(ApiError::Forbidden(why)) => {
                     let why = format!("checkpoints of {namespace} are not read: {why}");
                     *self.unread.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
                     self.pauses().insert(namespace.to_owned(), now + REFUSED);
@@ -137,14 +137,14 @@ impl Checkpoints {
         object: &Autoscaler,
         all: &[Checkpoint],
         api: &ApiServer,
-    ) -> Result<usize, Refused> {
+    ) -> Result<usize, ApiError> {
         let mut written = 0;
         for checkpoint in all {
             match api.write_checkpoint(object, checkpoint).await {
                 Ok(()) => written += 1,
                 // Another one wrote it meanwhile: then it is written the next time.
-                Err(Refused::Conflict(_)) => {}
-                Err(error @ (Refused::Later(..) | Refused::Silent(_))) => return Err(error),
+                Err(ApiError::Conflict(_)) => {}
+                Err(error @ (ApiError::Later(..) | ApiError::Silent(_))) => return Err(error),
                 Err(error) => {
                     debug!(%error, name = checkpoint.name(), "a checkpoint was not written");
                     self.pauses().insert(object.metadata.namespace.clone(), Instant::now() + REFUSED);

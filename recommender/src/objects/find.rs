@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use evenkeel_kubernetes::objects::{Autoscaler, Resolved, TargetRef, Targets};
-use evenkeel_kubernetes::{ApiServer, Group, View};
+use evenkeel_kubernetes::{ApiServer, ClusterView, WorkloadGroup};
 use tracing::debug;
 
 use super::checkpoints::OfObject;
@@ -27,7 +27,7 @@ pub(super) struct Means {
 }
 
 impl Means {
-    fn group(object: &Arc<Autoscaler>, workload: Option<String>, group: &Group) -> Self {
+    fn group(object: &Arc<Autoscaler>, workload: Option<String>, group: &WorkloadGroup) -> Self {
         let workloads = group.workloads.iter().chain(&group.pods).cloned().chain(workload).collect();
         let containers = group.containers.clone();
         Self { object: Arc::clone(object), workloads, containers, trouble: None, known: OfObject::default() }
@@ -35,7 +35,7 @@ impl Means {
 
     /// One whose target cannot be used; what is known of its name goes on to be told.
     fn unusable(object: &Arc<Autoscaler>, workload: Option<String>, why: String) -> Self {
-        Self { trouble: Some(why), ..Self::group(object, workload, &Group::default()) }
+        Self { trouble: Some(why), ..Self::group(object, workload, &WorkloadGroup::default()) }
     }
 }
 
@@ -72,11 +72,11 @@ impl Asks {
 /// What each object means. One of whose target nothing is known now is left out: it goes on to say what it says.
 pub(super) async fn all(
     all: &[Arc<Autoscaler>],
-    view: &View,
+    view: &ClusterView,
     targets: &Targets,
     api: &ApiServer,
 ) -> Vec<Means> {
-    let mut groups: BTreeMap<&str, BTreeMap<String, Group>> = BTreeMap::new();
+    let mut groups: BTreeMap<&str, BTreeMap<String, WorkloadGroup>> = BTreeMap::new();
     let (mut asks, mut found) = (Asks::default(), Vec::with_capacity(all.len()));
     for object in all {
         let namespace = object.metadata.namespace.as_str();
@@ -103,8 +103,8 @@ pub(super) const HAS_PARENT: &str = "The targetRef controller has a parent but i
 fn shown(
     object: &Arc<Autoscaler>,
     target: &TargetRef,
-    view: &View,
-    groups: &BTreeMap<String, Group>,
+    view: &ClusterView,
+    groups: &BTreeMap<String, WorkloadGroup>,
 ) -> Option<Means> {
     let (namespace, workload) = (&object.metadata.namespace, target.workload());
     if let Some(group) = groups.get(&workload) {
@@ -114,7 +114,7 @@ fn shown(
         .then(|| Means::unusable(object, None, HAS_PARENT.to_owned()))
 }
 
-fn of(object: &Arc<Autoscaler>, target: &TargetRef, view: &View, resolved: Resolved) -> Means {
+fn of(object: &Arc<Autoscaler>, target: &TargetRef, view: &ClusterView, resolved: Resolved) -> Means {
     match resolved {
         Resolved::Selects { selector, .. } => {
             let group = view.selected(&object.metadata.namespace, &selector);

@@ -19,7 +19,7 @@ use std::time::Duration;
 use evenkeel_kubernetes::objects::{
     AUTOSCALERS, Asking, Autoscaler, Checkpoint, KINDS, NAME, OWN, Targets, status,
 };
-use evenkeel_kubernetes::{ConnectError, Kind, KindStatus, Pace, State};
+use evenkeel_kubernetes::{ApiKind, ConnectError, KindStatus, Pace, WatchState};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tracing::{debug, warn};
@@ -127,7 +127,7 @@ impl Objects {
     pub(crate) fn trouble(&self) -> Option<String> {
         let status = self.status();
         // That the Vertical Pod Autoscaler is not installed is no trouble.
-        let lacks = status.iter().any(|status| *status.kind == *OWN && status.state == State::Absent);
+        let lacks = status.iter().any(|status| *status.kind == *OWN && status.state == WatchState::Absent);
         let absent = lacks.then(|| {
             "the cluster has no evenkeel.dev/v1 VerticalPodAutoscaler; apply the definition (crd.yaml), which is asked for again twice a minute"
                 .to_owned()
@@ -164,7 +164,7 @@ impl Objects {
     }
 
     /// Whether all objects of a kind are known.
-    fn knows(&self, kind: &'static Kind) -> bool {
+    fn knows(&self, kind: &'static ApiKind) -> bool {
         self.status().iter().any(|status| *status.kind == *kind && status.is_known)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use evenkeel_kubernetes::objects::{
     Autoscaler, FROZEN, FROZEN_NAMESPACE, OWN_CONDITIONS, Resolved, TargetRef, Targets, stamped,
 };
-use evenkeel_kubernetes::{ApiServer, PANIC, View};
+use evenkeel_kubernetes::{ApiServer, ClusterView, PANIC};
 use evenkeel_model::selector::LabelSelector;
 use evenkeel_rightsizing::policy::{API_VERSION, MAX_POLICY_BYTES, Policy, PolicyError, read_resolved};
 use serde::Deserialize;
@@ -29,7 +29,7 @@ pub(super) struct Read {
 /// of which nothing was known is left for another time.
 pub(super) async fn read(
     mut all: Vec<Arc<Autoscaler>>,
-    (view, targets, api): (&View, &Targets, &ApiServer),
+    (view, targets, api): (&ClusterView, &Targets, &ApiServer),
     context: &Context,
 ) -> Vec<Read> {
     all.sort_by(|a, b| a.metadata.creation_timestamp.cmp(&b.metadata.creation_timestamp));

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use evenkeel_kubernetes::Kind;
-use evenkeel_kubernetes::objects::{Autoscaler, OWN, Refused, is_same, patch};
+use evenkeel_kubernetes::ApiKind;
+use evenkeel_kubernetes::objects::{ApiError, Autoscaler, OWN, is_same, patch};
 use evenkeel_model::quantity::Quantity;
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_sec
 /// What an object should say.
 #[derive(Debug)]
 pub(super) struct Wanted {
-    pub(super) kind: &'static Kind,
+    pub(super) kind: &'static ApiKind,
     pub(super) object: Arc<Autoscaler>,
     pub(super) status: Value,
 }
@@ -131,7 +131,7 @@ impl Writer {
     }
 
     /// Takes an answer in.
-    fn answered(&mut self, objects: &Objects, one: Wanted, answer: Result<Value, Refused>) -> Came {
+    fn answered(&mut self, objects: &Objects, one: Wanted, answer: Result<Value, ApiError>) -> Came {
         let Wanted { kind, object, status } = one;
         let metadata = &object.metadata;
         let now = Instant::now();
@@ -164,18 +164,18 @@ impl Writer {
                 Came::Written
             }
             // It comes as it is now, and is looked at again then.
-            Err(Refused::Conflict(_)) => {
+            Err(ApiError::Conflict(_)) => {
                 objects.conflicts.fetch_add(1, Ordering::Relaxed);
                 Came::Refused
             }
-            Err(Refused::Absent(why) | Refused::Forbidden(why) | Refused::Wrong(why)) => {
+            Err(ApiError::Absent(why) | ApiError::Forbidden(why) | ApiError::Wrong(why)) => {
                 objects.failures.fetch_add(1, Ordering::Relaxed);
                 objects.refused(Some(told(&why)));
                 entry.not_before = Some(now + REFUSED);
                 Came::Refused
             }
-            Err(Refused::Later(why, after)) => self.pause(objects, told(&why), after),
-            Err(Refused::Silent(why)) => self.pause(objects, told(&why), None),
+            Err(ApiError::Later(why, after)) => self.pause(objects, told(&why), after),
+            Err(ApiError::Silent(why)) => self.pause(objects, told(&why), None),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use evenkeel_kubernetes::objects::Refused;
+use evenkeel_kubernetes::objects::ApiError;
 use evenkeel_kubernetes::{ApiServer, ConnectError};
 use evenkeel_model::panic::reason;
 use serde_json::Value;
@@ -67,7 +67,7 @@ impl PanicMap {
         match told {
             Ok(map) => (known.held, known.trouble) = (says(&map).map(|what| self.reason(what)), None),
             // Only one that is surely not there lets go.
-            Err(Refused::Absent(_)) => *known = Known::default(),
+            Err(ApiError::Absent(_)) => *known = Known::default(),
             Err(error) => {
                 let why = format!("ConfigMap {namespace}/{name}: {error}");
                 if known.trouble.as_ref() != Some(&why) {

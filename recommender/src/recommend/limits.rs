@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use evenkeel_capacity::object::{LimitRange, LimitRangeItem, ObjectMeta, ResourceList, ResourceQuota};
-use evenkeel_kubernetes::Bounds;
+use evenkeel_kubernetes::NamespaceBounds;
 use evenkeel_model::quantity::Quantity;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::policy::LimitsMode;
@@ -134,7 +134,7 @@ struct Held {
     /// Over the interfaces.
     applied: Vec<Arc<Bound>>,
     /// A cluster that is followed, and its objects.
-    followed: Option<(String, Bounds)>,
+    followed: Option<(String, NamespaceBounds)>,
     sections: Vec<LimitRangeSection>,
 }
 
@@ -181,7 +181,7 @@ impl Limits {
     }
 
     /// Takes the objects of a cluster that is followed, where they changed: `news` gives them, told of which state the last were.
-    pub(crate) fn follow(&self, cluster: &str, news: impl FnOnce(u64) -> Option<Bounds>) {
+    pub(crate) fn follow(&self, cluster: &str, news: impl FnOnce(u64) -> Option<NamespaceBounds>) {
         let mut held = self.held();
         let before = held.followed.as_ref().map_or(0, |(_, bounds)| bounds.changes);
         if let Some(bounds) = news(before) {
@@ -304,7 +304,7 @@ impl Held {
     }
 
     /// The limit ranges of files, those applied, and those of a cluster, which go over others of their name.
-    fn ranges<'a>(&'a self, of: Option<&'a Bounds>) -> impl Iterator<Item = &'a LimitRange> {
+    fn ranges<'a>(&'a self, of: Option<&'a NamespaceBounds>) -> impl Iterator<Item = &'a LimitRange> {
         let own: &[LimitRange] = of.map_or(&[], |bounds| &bounds.ranges);
         let names: HashSet<_> = own.iter().map(|range| name(&range.metadata)).collect();
         let applied = self.in_force().filter_map(|bound| bound.range.as_ref());
@@ -313,7 +313,7 @@ impl Held {
     }
 
     /// The same of quotas.
-    fn quotas<'a>(&'a self, of: Option<&'a Bounds>) -> impl Iterator<Item = &'a ResourceQuota> {
+    fn quotas<'a>(&'a self, of: Option<&'a NamespaceBounds>) -> impl Iterator<Item = &'a ResourceQuota> {
         let own: &[ResourceQuota] = of.map_or(&[], |bounds| &bounds.quotas);
         let names: HashSet<_> = own.iter().map(|quota| name(&quota.metadata)).collect();
         let applied = self.in_force().filter_map(|bound| bound.quota.as_ref());
@@ -330,7 +330,7 @@ impl Held {
     }
 
     /// Of several files, and of several objects of a namespace, all hold.
-    fn made_of(&self, of: Option<&Bounds>) -> ByNamespace {
+    fn made_of(&self, of: Option<&NamespaceBounds>) -> ByNamespace {
         let mut all = ByNamespace::new();
         for section in &self.sections {
             let both = all.entry(section.namespace.clone()).or_default();
@@ -454,7 +454,7 @@ spec: {hard: {requests.memory: 1Mi}, scopes: [Terminating]}
         limits.look(&config(dir.path().to_owned()), None);
         let bounds = |changes, objects: &str| {
             let read = read::snapshot(objects.as_bytes(), None).unwrap().cluster;
-            Bounds { changes, ranges: read.limit_ranges, quotas: read.quotas }
+            NamespaceBounds { changes, ranges: read.limit_ranges, quotas: read.quotas }
         };
         let memory = |cluster| limits.of(cluster, "shop", Resource::Memory);
         let before = memory(None);
@@ -480,7 +480,7 @@ spec: {hard: {requests.memory: 1Mi}, scopes: [Terminating]}
         // Of another name both hold, and what the API server has no more is the file's again.
         limits.follow("k", |_| Some(bounds(8, &OBJECTS.replace("bounds,", "other,").replace("1Gi", "3Mi"))));
         assert_eq!(memory(Some("k")).max, Some(3 << 20));
-        limits.follow("k", |_| Some(Bounds { changes: 9, ..Bounds::default() }));
+        limits.follow("k", |_| Some(NamespaceBounds { changes: 9, ..NamespaceBounds::default() }));
         assert_eq!(memory(Some("k")), before);
     }
 }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_kubernetes::PodAt;
-use evenkeel_kubernetes::objects::{PodEvent, Refused};
+use evenkeel_kubernetes::objects::{ApiError, PodEvent};
 use evenkeel_rightsizing::Resource;
 use evenkeel_updater::note::quantity;
 use evenkeel_updater::{
@@ -52,7 +52,7 @@ pub(super) async fn out(
         let done = recorded(updater, context, &action, pod).await;
         let (came, why) = match &done {
             Ok(()) => (Came::Done, String::new()),
-            Err(Refused::Conflict(why) | Refused::Absent(why)) => (Came::Conflict, why.clone()),
+            Err(ApiError::Conflict(why) | ApiError::Absent(why)) => (Came::Conflict, why.clone()),
             Err(error) => (Came::Refused, error.to_string()),
         };
         updater.told.step(&action, came, &why, context.engine.now_usec());
@@ -71,11 +71,11 @@ pub(super) async fn out(
         }
         debug!(pod = action.pod, why, "a step came to nothing");
         match done {
-            Err(Refused::Forbidden(why)) => updater.trouble(Some(why)),
+            Err(ApiError::Forbidden(why)) => updater.trouble(Some(why)),
             // A PodDisruptionBudget asks for patience of this pod alone.
-            Err(Refused::Later(_, None)) if is_eviction => {}
-            Err(Refused::Later(_, after)) => return Some(Instant::now() + after.unwrap_or(PAUSE)),
-            Err(Refused::Silent(why)) => {
+            Err(ApiError::Later(_, None)) if is_eviction => {}
+            Err(ApiError::Later(_, after)) => return Some(Instant::now() + after.unwrap_or(PAUSE)),
+            Err(ApiError::Silent(why)) => {
                 updater.trouble(Some(why));
                 return Some(Instant::now() + PAUSE);
             }
@@ -98,7 +98,7 @@ async fn recorded(
     context: &Context,
     action: &PlannedStep,
     pod: Option<&RunningPod>,
-) -> Result<(), Refused> {
+) -> Result<(), ApiError> {
     let (from, to) = match &action.deed {
         PodAction::Note => return step(updater, context, action, pod).await,
         PodAction::Resize { from, to } => (shown(from), shown(to)),
@@ -112,11 +112,11 @@ async fn recorded(
         async { step(updater, context, action, pod).await.map_err(|error| (Told(error), Outcome::Failed)) };
     match ticket.around_async((object, from, after), false, change).await {
         Ok(done) => done.map_err(|Told(error)| error),
-        Err(error) => Err(Refused::Silent(format!("there is no entry of it in the audit record: {error}"))),
+        Err(error) => Err(ApiError::Silent(format!("there is no entry of it in the audit record: {error}"))),
     }
 }
 
-struct Told(Refused);
+struct Told(ApiError);
 
 impl std::fmt::Display for Told {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -129,7 +129,7 @@ async fn step(
     context: &Context,
     action: &PlannedStep,
     pod: Option<&RunningPod>,
-) -> Result<(), Refused> {
+) -> Result<(), ApiError> {
     let at =
         PodAt { namespace: &action.namespace, name: &action.pod, uid: &action.uid, version: &action.version };
     let mut version = action.version.clone();
@@ -143,7 +143,7 @@ async fn step(
         PodAction::Resize { from, to } => {
             let done = updater.api.resize(now, &spec(pod, from, to)).await;
             // What will not be taken the next time either is given up, so that it is not tried at each look.
-            if let (Err(Refused::Wrong(why) | Refused::Forbidden(why)), Some(note)) = (&done, &action.note)
+            if let (Err(ApiError::Wrong(why) | ApiError::Forbidden(why)), Some(note)) = (&done, &action.note)
                 && note.stage == Stage::Asked
             {
                 let given_up = note.at_stage(Stage::GivenUp, context.engine.now_usec() / 1_000_000, cut(why));
@@ -165,7 +165,7 @@ async fn note_on(
     context: &Context,
     at: PodAt<'_>,
     note: &Note,
-) -> Result<String, Refused> {
+) -> Result<String, ApiError> {
     let now = i64::try_from(context.engine.now_usec() / 1_000_000).unwrap_or_default();
     let now = Timestamp::from_second(now).unwrap_or_default().to_string();
     updater.api.note_resize(at, note.stage.as_str(), &note.text(), &now).await

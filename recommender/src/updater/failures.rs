@@ -77,7 +77,7 @@ fn message(
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_kubernetes::Failure;
+    use evenkeel_kubernetes::PodFailure;
 
     use super::*;
 
@@ -94,7 +94,7 @@ mod tests {
             pod: pod.into(),
             node: "n".into(),
             workload: None,
-            failure: Failure { reason, container: container.into(), at: at.into(), message: "".into() },
+            failure: PodFailure { reason, container: container.into(), at: at.into(), message: "".into() },
         };
         for (failed, want) in [
             (failed("web", "main", "OOMKilled", "2026-11-21T01:43:47Z"), true),

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_kubernetes::objects::Refused;
-use evenkeel_kubernetes::{PANIC, View};
+use evenkeel_kubernetes::objects::ApiError;
+use evenkeel_kubernetes::{ClusterView, PANIC};
 use evenkeel_updater::Workload;
 use evenkeel_webhook::serve::STARTING;
 use serde_json::Value;
@@ -39,9 +39,9 @@ async fn optional(
     root: &str,
     namespace: &str,
     plural: &str,
-) -> Result<Vec<Value>, Refused> {
+) -> Result<Vec<Value>, ApiError> {
     match updater.api.list_in(root, namespace, plural, None).await {
-        Err(Refused::Absent(_)) => Ok(Vec::new()),
+        Err(ApiError::Absent(_)) => Ok(Vec::new()),
         other => other,
     }
 }
@@ -57,11 +57,11 @@ fn is_begun_with(pod: &Value) -> bool {
 /// When part of it cannot be had: without it nothing is decided.
 pub(super) async fn namespace(
     updater: &Updater,
-    view: &View,
+    view: &ClusterView,
     namespace: &str,
     (wishes, offers): (&BTreeMap<String, Wish>, &Offers),
     now: u64,
-) -> Result<Gathered, Refused> {
+) -> Result<Gathered, ApiError> {
     let own = updater.api.object(&format!("{CORE}/namespaces"), &[namespace]).await?;
     let frozen = own["metadata"]["annotations"].get(PANIC).filter(|value| *value != "false");
     let frozen = frozen.map(|_| format!("namespace {namespace} has the annotation {PANIC}"));
@@ -105,7 +105,7 @@ pub(super) async fn namespace(
         let root = if *root == CORE { CORE.to_owned() } else { format!("/apis{root}") };
         let owner = match updater.api.object(&format!("{root}/namespaces"), &[namespace, plural, &name]).await
         {
-            Err(Refused::Absent(_)) => continue,
+            Err(ApiError::Absent(_)) => continue,
             other => other?,
         };
         let (template, replicas) = facts::template(&owner);

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use evenkeel_kubernetes::objects::Refused;
+use evenkeel_kubernetes::objects::ApiError;
 use evenkeel_kubernetes::{ApiServer, ConnectError};
 use evenkeel_model::panic::Panic;
 use evenkeel_updater::{Note, Now, PlannedStep, Reason, SkippedStep, Stage, UpdaterMemory, Workload, plan};
@@ -137,7 +137,7 @@ async fn pass(
     followed: &Arc<Followed>,
     context: &Context,
     passes: &mut Passes,
-) -> Result<(), Refused> {
+) -> Result<(), ApiError> {
     // Before it is known which pods belong together, nothing is decided.
     if followed.grouped().is_none() {
         return Ok(());
@@ -193,7 +193,7 @@ async fn pass(
         (all, kept, remembered, plan, now)
     });
     let Ok((all, kept, remembered, plan, now)) = decided.await else {
-        return Err(Refused::Silent("the updater's thread ended by a fault".to_owned()));
+        return Err(ApiError::Silent("the updater's thread ended by a fault".to_owned()));
     };
     let (actions, refusals) = (&plan.actions, &plan.refusals);
     (passes.kept, passes.remembered) = (kept, remembered);

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_kubernetes::View;
+use evenkeel_kubernetes::ClusterView;
 use evenkeel_store::state::Event;
 use evenkeel_updater::{EvictionOffer, OfferCause, RunningPod};
 
@@ -53,7 +53,7 @@ fn is_offer(Event { decision, .. }: &Event, now: u64, holds: u64) -> bool {
 
 impl Offers {
     /// Takes one in, the newest of a pod first.
-    fn take(&mut self, Event { node, decision }: &Event, view: &View) {
+    fn take(&mut self, Event { node, decision }: &Event, view: &ClusterView) {
         let Some((namespace, pod)) = decision.pod.as_deref().and_then(|pod| pod.split_once('/')) else {
             return;
         };

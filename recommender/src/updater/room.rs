@@ -6,21 +6,21 @@ use evenkeel_capacity::cluster::resources::{CPU, MEMORY};
 use evenkeel_capacity::object;
 use evenkeel_capacity::question::{CapacityQuestion, QuestionOptions, Snapshot};
 use evenkeel_capacity::state::ClusterState;
-use evenkeel_kubernetes::{Live, View};
+use evenkeel_kubernetes::{ClusterView, Live};
 use evenkeel_model::quantity::Quantity;
 use evenkeel_rightsizing::Resource;
 use evenkeel_updater::{Room, RunningPod, Size, Sizes, Two, Workload};
 
 /// The simulator over what is followed. Nodes and what is on them are counted once a pass, and each step that is planned is counted, too.
 pub(super) struct Simulator<'a> {
-    view: &'a View,
+    view: &'a ClusterView,
     counted: Option<(Cluster, ClusterState)>,
     /// What steps of this pass add to quotas, by namespace: requests and limits of each resource.
     added: Vec<(String, Two<Two<i128>>)>,
 }
 
 impl<'a> Simulator<'a> {
-    pub(super) const fn of(view: &'a View) -> Self {
+    pub(super) const fn of(view: &'a ClusterView) -> Self {
         Self { view, counted: None, added: Vec::new() }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use evenkeel_kubernetes::View;
+use evenkeel_kubernetes::ClusterView;
 use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::policy::Policy;
@@ -57,7 +57,7 @@ const fn limit(r: &v1::Recommendation) -> Option<u64> {
 }
 
 /// Namespaces with a pod that asks for something else than is recommended to it, by more than its policy tolerates.
-pub(super) fn differing(view: &View, wishes: &Wishes) -> BTreeSet<String> {
+pub(super) fn differing(view: &ClusterView, wishes: &Wishes) -> BTreeSet<String> {
     let differs = |(namespace, of): &(&String, &BTreeMap<String, Wish>)| {
         view.asked(namespace).iter().any(|(workload, pod)| {
             let Some(wish) = of.get(workload) else { return false };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use evenkeel_kubernetes::ApiServer;
-use evenkeel_kubernetes::objects::{ObjectEvent, Refused};
+use evenkeel_kubernetes::objects::{ApiError, ObjectEvent};
 use evenkeel_store::clock::WallClock;
 use evenkeel_webhook::pod::Controller;
 use evenkeel_webhook::serve::{Done, Tells};
@@ -192,20 +192,20 @@ impl Writer {
                 self.counts.written.fetch_add(1, Ordering::Relaxed);
                 None
             }
-            Err(Refused::Forbidden(why)) => {
+            Err(ApiError::Forbidden(why)) => {
                 warn!(why, "controllers of pods are not told what was set of these");
                 Some(FORBIDDEN)
             }
-            Err(Refused::Later(why, after)) => {
+            Err(ApiError::Later(why, after)) => {
                 debug!(why, "ignoring that an event was not written: it is tried again");
                 Some(after.unwrap_or(PAUSE).clamp(SECOND, FORBIDDEN))
             }
-            Err(Refused::Silent(why)) => {
+            Err(ApiError::Silent(why)) => {
                 debug!(why, "ignoring that an event was not written: it is tried again");
                 Some(PAUSE)
             }
             // The namespace is gone, or the API server forgot the event: what happens next is another one.
-            Err(Refused::Absent(why) | Refused::Conflict(why) | Refused::Wrong(why)) => {
+            Err(ApiError::Absent(why) | ApiError::Conflict(why) | ApiError::Wrong(why)) => {
                 debug!(why, "ignoring that an event was refused");
                 self.tally.series.remove(key);
                 self.counts.dropped.fetch_add(1, Ordering::Relaxed);

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use evenkeel_kubernetes::objects::Refused;
+use evenkeel_kubernetes::objects::ApiError;
 use evenkeel_kubernetes::{ApiServer, Pace};
 use evenkeel_net::tls::Tls;
 use evenkeel_proto::bearer;
@@ -168,7 +168,7 @@ async fn look_beside(objects: Arc<Objects>, namespace: String, name: String) {
                 objects.vpa_admits(renewed.is_some_and(|at| is_recent(&at, now)));
                 String::new()
             }
-            Err(Refused::Absent(_)) => {
+            Err(ApiError::Absent(_)) => {
                 objects.vpa_admits(false);
                 String::new()
             }
@@ -292,7 +292,7 @@ impl Keeper {
                 info!(registration = section.registration, "the registration has the authority now in force");
             }
             // Another replica was first.
-            Ok(false) | Err(Refused::Conflict(_)) => {}
+            Ok(false) | Err(ApiError::Conflict(_)) => {}
             Err(error) => return Err(error.into()),
         }
         Ok(())

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use evenkeel_kubernetes::objects::{
     AUTOSCALERS, Asking, Autoscaler, FROZEN, FROZEN_NAMESPACE, KINDS, NAME, OWN,
 };
-use evenkeel_kubernetes::{ApiServer, ConnectError, KindStatus, Pace, State, Watching};
+use evenkeel_kubernetes::{ApiServer, ConnectError, KindStatus, Pace, WatchState, Watching};
 use evenkeel_model::pod::Pod;
 use evenkeel_model::resource_type::ResourceTypes;
 use evenkeel_model::selector::LabelSelector;
@@ -194,8 +194,8 @@ impl Objects {
         status.extend(self.bounds.status());
         // That the Vertical Pod Autoscaler is not installed is no trouble.
         let is_wrong = |status: &KindStatus| match status.state {
-            State::Watching => false,
-            State::Absent => *status.kind != *AUTOSCALERS,
+            WatchState::Watching => false,
+            WatchState::Absent => *status.kind != *AUTOSCALERS,
             _ => true,
         };
         let wrong = status.iter().filter(|status| is_wrong(status));

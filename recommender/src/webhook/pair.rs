@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use evenkeel_kubernetes::objects::Refused;
+use evenkeel_kubernetes::objects::ApiError;
 use evenkeel_kubernetes::{ApiServer, Secret};
 use evenkeel_log::private;
 use evenkeel_net::tls::{Certificate, parsed};
@@ -93,7 +93,7 @@ pub(super) async fn kept(api: &ApiServer, section: &WebhookSection) -> anyhow::R
         match api.keep_secret(&made).await {
             Ok(()) => info!(namespace, name, "the webhook's certificate was made anew"),
             // Another replica was first.
-            Err(Refused::Conflict(_)) => {}
+            Err(ApiError::Conflict(_)) => {}
             Err(error) => return Err(error).with_context(|| format!("Secret {namespace}/{name}")),
         }
     }

@@ -26,7 +26,7 @@ fn amount(resource: &str, text: &Value) -> Option<u64> {
 }
 
 /// What must have been found where this was written.
-fn found(object: &Value) -> Found {
+fn found(object: &Value) -> ObjectPods {
     let status = &object["status"];
     let condition =
         |kind: &str| status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == kind).cloned();
@@ -44,7 +44,7 @@ fn found(object: &Value) -> Found {
         memory: amounts(container, "memory"),
         is_young: false,
     });
-    Found {
+    ObjectPods {
         has_pods: condition("NoPodsMatched").is_none(),
         trouble: condition("ConfigUnsupported").map(|c| c["message"].as_str().unwrap().to_owned()),
         containers: containers.collect(),
@@ -117,7 +117,7 @@ fn a_policy_bounds_what_is_recommended_and_the_value_before_is_kept() {
         let mut policy = policy;
         policy["containerName"] = "main".into();
         let object = object(json!({ "resourcePolicy": { "containerPolicies": [policy] } }), Value::Null);
-        let found = Found { has_pods: true, containers: vec![recommended], ..Found::default() };
+        let found = ObjectPods { has_pods: true, containers: vec![recommended], ..ObjectPods::default() };
         status(&object, &found, "t")["recommendation"].clone()
     };
     let cpu = |value: &Value| {
@@ -159,18 +159,18 @@ fn a_condition_says_since_when_it_holds_and_what_others_wrote_stays() {
     let before = json!({ "conditions": [
         old("RecommendationProvided", "False"), old("NoPodsMatched", "True"), old("FetchingHistory", "True"), old("x.io/Mine", "True"),
     ]});
-    let empty = Found { has_pods: false, ..Found::default() };
+    let empty = ObjectPods { has_pods: false, ..ObjectPods::default() };
     let text = |all: &[(&str, &str)]| {
         all.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect::<Vec<_>>()
     };
-    let of = |found: &Found| conditions_of(&status(&object(json!({}), before.clone()), found, "new"));
+    let of = |found: &ObjectPods| conditions_of(&status(&object(json!({}), before.clone()), found, "new"));
     let want = text(&[("NoPodsMatched", "old"), ("RecommendationProvided", "old"), ("x.io/Mine", "old")]);
     assert_eq!(of(&empty), want);
-    let provided = Found { has_pods: true, containers: vec![young(true)], ..Found::default() };
+    let provided = ObjectPods { has_pods: true, containers: vec![young(true)], ..ObjectPods::default() };
     let want = text(&[("LowConfidence", "new"), ("RecommendationProvided", "new"), ("x.io/Mine", "old")]);
     assert_eq!(of(&provided), want);
     // Pods of which nothing is known yet.
-    let unknown = Found { has_pods: true, ..Found::default() };
+    let unknown = ObjectPods { has_pods: true, ..ObjectPods::default() };
     let told = status(&object(json!({}), Value::Null), &unknown, "new");
     assert_eq!(
         (&told["conditions"][0]["reason"], &told["recommendation"]),
@@ -181,7 +181,7 @@ fn a_condition_says_since_when_it_holds_and_what_others_wrote_stays() {
 #[test]
 fn fields_that_change_nothing_are_named_in_a_condition() {
     let spec = json!({ "updatePolicy": { "updateMode": "InPlaceOrRecreate" }, "startupBoost": {} });
-    let found = Found { has_pods: true, containers: vec![young(false)], ..Found::default() };
+    let found = ObjectPods { has_pods: true, containers: vec![young(false)], ..ObjectPods::default() };
     let told = status(&object(spec, Value::Null), &found, "t");
     let message = told["conditions"][1]["message"].as_str().unwrap();
     assert_eq!(told["conditions"][1]["type"], NOT_HONOURED);
@@ -194,11 +194,11 @@ fn fields_that_change_nothing_are_named_in_a_condition() {
 #[test]
 fn a_patch_is_of_one_version_and_takes_out_what_is_no_longer_recommended() {
     let object = object(json!({}), Value::Null);
-    let nothing = patch(&object, &status(&object, &Found::default(), "t"));
+    let nothing = patch(&object, &status(&object, &ObjectPods::default(), "t"));
     assert_eq!(nothing["metadata"], json!({ "resourceVersion": "7" }));
     assert_eq!(nothing["status"]["recommendation"], json!({ "containerRecommendations": null }));
     assert_eq!(nothing["status"]["observedGeneration"], 2);
-    let found = Found { has_pods: true, containers: vec![young(false)], ..Found::default() };
+    let found = ObjectPods { has_pods: true, containers: vec![young(false)], ..ObjectPods::default() };
     let some = patch(&object, &status(&object, &found, "t"));
     assert_eq!(some["status"]["recommendation"]["containerRecommendations"][0]["containerName"], "main");
 }
