@@ -15,7 +15,7 @@ use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::evidence::Evidence;
 use evenkeel_store::key::{NodeKey, StreamKey};
-use evenkeel_store::state::slots::Slot;
+use evenkeel_store::state::slots::StreamContainer;
 
 use crate::api::Context;
 use crate::config::ActingSection;
@@ -142,7 +142,7 @@ fn word(context: &Context, key: &StreamKey) -> v1::Overlay {
         let name = NodeKey::of(key);
         let stream = state.node(&name).and_then(|node| state.current(&name, node));
         let slots = || stream.into_iter().flat_map(|stream| stream.slots.iter());
-        let place = |slot: &Slot| {
+        let place = |slot: &StreamContainer| {
             let i = &slot.identity;
             let at = meant.find([&key.cluster, &i.namespace, &i.workload, &i.container])?;
             Some((at, slot.reported().to_owned()))

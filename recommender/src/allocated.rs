@@ -16,7 +16,7 @@ use evenkeel_proto::convert::amounts_from_wire;
 use evenkeel_proto::v1;
 use evenkeel_store::key::NodeKey;
 use evenkeel_store::pace::Pace;
-use evenkeel_store::state::State;
+use evenkeel_store::state::StoreState;
 use evenkeel_store::state::slots::memory_of;
 
 use crate::api::Context;
@@ -108,7 +108,7 @@ fn gather(context: &Context, rules: &CapacitySection) -> Vec<OnNode> {
 }
 
 /// A node's containers; nothing of one that is gone.
-fn on_node(state: &State, key: NodeKey, rules: &CapacitySection) -> Option<OnNode> {
+fn on_node(state: &StoreState, key: NodeKey, rules: &CapacitySection) -> Option<OnNode> {
     let node = state.node(&key)?;
     let stream = state.current(&key, node);
     if stream.is_some_and(|stream| !stream.counts) {

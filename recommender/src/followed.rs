@@ -12,7 +12,7 @@ use evenkeel_kubernetes::{
     ClusterView, ConnectError, KindStatus, Live, NamespaceBounds, Pace, Placement, WatchState, Watching,
 };
 use evenkeel_proto::v1;
-use evenkeel_store::ingest::placing::{Places, Said};
+use evenkeel_store::ingest::placing::{PlacementAnswer, Places};
 
 use crate::config::KubernetesSection;
 
@@ -219,21 +219,21 @@ impl Places for Followed {
         cluster == self.cluster
     }
 
-    fn say(&self, node: &str, container: &v1::ContainerIdentity) -> Said {
+    fn say(&self, node: &str, container: &v1::ContainerIdentity) -> PlacementAnswer {
         let view = self.watching.view();
         match view.placement(node, &container.namespace, &container.pod) {
-            Placement::NotListed => Said::Nothing,
-            Placement::Here(workload) => Said::Here(workload),
-            Placement::Elsewhere => Said::Elsewhere,
+            Placement::NotListed => PlacementAnswer::Nothing,
+            Placement::Here(workload) => PlacementAnswer::Here(workload),
+            Placement::Elsewhere => PlacementAnswer::Elsewhere,
             // What is no pod of a kubelet has no uid, and is in a namespace of its source.
             Placement::Unknown
                 if container.pod_uid.is_empty() && !view.has_namespace(&container.namespace) =>
             {
-                Said::Nothing
+                PlacementAnswer::Nothing
             }
             // A view that is not up to date does not know the newest pods.
-            Placement::Unknown if !self.watching.is_current(POD, QUIET) => Said::Nothing,
-            Placement::Unknown => Said::Unknown,
+            Placement::Unknown if !self.watching.is_current(POD, QUIET) => PlacementAnswer::Nothing,
+            Placement::Unknown => PlacementAnswer::Unknown,
         }
     }
 }

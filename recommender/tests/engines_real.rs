@@ -18,7 +18,7 @@ use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::histogram::Histogram;
 use evenkeel_rightsizing::history::{Cause, Day, Event, Hour};
 use evenkeel_store::engines::worker::{self, Queue};
-use evenkeel_store::engines::{Counters, open};
+use evenkeel_store::engines::{EngineCounters, open};
 use evenkeel_store::history::exchange::{
     Batch, Coverage, DayOf, EngineError, EventOf, HourOf, MinuteOf, PartOf,
 };
@@ -273,7 +273,7 @@ fn prometheus_without_a_window_refuses_what_is_old_and_keeps_the_rest() {
         let minutes = (from..from + count).map(|minute| numbers.minute("deployment/web", "web-1", minute));
         Batch { minutes: minutes.collect(), ..Batch::default() }
     };
-    let counters = Arc::new(Counters::default());
+    let counters = Arc::new(EngineCounters::default());
     let mut writer = open(&section, &counters).unwrap();
     writer.write(&minutes(now, 10)).unwrap();
     // A day late, an hour of them, and some that are in time, in one batch.
@@ -364,7 +364,7 @@ fn what_waits_while_the_engine_is_down_arrives_once_it_is_back() {
     }
     let mut engine = Running::start(Product::InfluxDb);
     let section = engine.section();
-    let counters = Arc::new(Counters::default());
+    let counters = Arc::new(EngineCounters::default());
     let queue = Arc::new(Queue::new(1_000_000, Arc::clone(&counters)));
     engine.end();
     let writer = worker::write(open(&section, &counters).unwrap(), Arc::clone(&queue)).unwrap();

@@ -16,7 +16,7 @@ use evenkeel_proto::frame::Encoder;
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::recommender_service_client::RecommenderServiceClient;
 use evenkeel_store::config::Settings;
-use evenkeel_store::ingest::store::{Outcome, Store};
+use evenkeel_store::ingest::store::{FrameOutcome, Store};
 use evenkeel_store::key::StreamKey;
 
 const SECOND: u64 = 1_000_000;
@@ -121,7 +121,7 @@ fn history(dir: &Path, until: u64) {
             ..v1::Frame::default()
         };
         let taken = store.take(time, &key, &frame, sequence == 1).unwrap();
-        assert!(matches!(taken, Outcome::Acknowledge { .. }), "{taken:?}");
+        assert!(matches!(taken, FrameOutcome::Acknowledge { .. }), "{taken:?}");
     }
     store.checkpoint().unwrap();
 }

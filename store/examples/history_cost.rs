@@ -20,8 +20,8 @@ use evenkeel_rightsizing::histogram::Histogram;
 use evenkeel_rightsizing::history::{Day, History, Hour, Scope};
 use evenkeel_store::config::{Settings, Size};
 use evenkeel_store::history::exchange::{Batch, DayOf, HourOf};
-use evenkeel_store::history::{Of, View};
-use evenkeel_store::ingest::store::{Outcome, Store};
+use evenkeel_store::history::{HistoryView, ViewTarget};
+use evenkeel_store::ingest::store::{FrameOutcome, Store};
 use evenkeel_store::key::{StreamKey, Subject};
 
 fn main() {
@@ -91,7 +91,7 @@ fn disk(config: &Settings, load: Load, containers: u32, days: u64) {
             ..v1::Frame::default()
         };
         let outcome = store.take(now, &key, &frame, sequence == 1).unwrap();
-        assert!(matches!(outcome, Outcome::Acknowledge { .. }), "{outcome:?}");
+        assert!(matches!(outcome, FrameOutcome::Acknowledge { .. }), "{outcome:?}");
         if sequence.is_multiple_of(1800) {
             store.checkpoint().unwrap();
         }
@@ -196,12 +196,12 @@ fn subjects(slot: u32) -> Vec<Subject> {
 }
 
 /// Seconds to read what an answer for both resources of one container needs.
-fn read(state: &evenkeel_store::state::State, slot: u32) -> f64 {
+fn read(state: &evenkeel_store::state::StoreState, slot: u32) -> f64 {
     let identity = identity(slot);
     let began = Instant::now();
     let mut seen = 0;
     for resource in Resource::ALL {
-        let of = Of {
+        let of = ViewTarget {
             cluster: Some("bench"),
             namespace: &identity.namespace,
             workload: &identity.workload,
@@ -209,7 +209,7 @@ fn read(state: &evenkeel_store::state::State, slot: u32) -> f64 {
             image: None,
             command: None,
         };
-        let view = View::new(state, of, resource);
+        let view = HistoryView::new(state, of, resource);
         seen += view.hours(Scope::Own, 0).len() + view.days(Scope::Own, 0).len() + view.events(0).len();
     }
     assert!(seen > 0, "there is history of slot {slot}");

@@ -11,7 +11,7 @@ use evenkeel_model::sample::{Field, Sample};
 use evenkeel_proto::frame::Encoder;
 use evenkeel_proto::v1;
 use evenkeel_store::config::Settings;
-use evenkeel_store::ingest::store::{Outcome, Store};
+use evenkeel_store::ingest::store::{FrameOutcome, Store};
 use evenkeel_store::key::{SeriesId, StreamKey};
 use evenkeel_store::state::history::{History as _, Select};
 use proptest::prelude::*;
@@ -118,7 +118,7 @@ impl Run {
         self.spool.retain(|frame| frame.sequence > greeting.last);
         for frame in std::mem::take(&mut self.spool) {
             let outcome = store.take(now, &self.key, &frame, std::mem::take(&mut self.resumed)).unwrap();
-            assert!(matches!(outcome, Outcome::Acknowledge { .. }), "{outcome:?}");
+            assert!(matches!(outcome, FrameOutcome::Acknowledge { .. }), "{outcome:?}");
         }
     }
 }
@@ -332,7 +332,7 @@ fn what_an_earlier_run_left_counts_in_history_and_not_as_running() {
     for _twice in 0..2 {
         for frame in &left {
             let outcome = store.take(now, &key, frame, false).unwrap();
-            assert!(matches!(outcome, Outcome::Acknowledge { .. }), "{outcome:?}");
+            assert!(matches!(outcome, FrameOutcome::Acknowledge { .. }), "{outcome:?}");
         }
     }
     assert_eq!(world.replicas(), before);

@@ -14,8 +14,8 @@ use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::history::{History, Scope};
 use evenkeel_store::config::Settings;
-use evenkeel_store::history::{Of, View};
-use evenkeel_store::ingest::store::{Outcome, Store};
+use evenkeel_store::history::{HistoryView, ViewTarget};
+use evenkeel_store::ingest::store::{FrameOutcome, Store};
 use evenkeel_store::key::{Image, StreamKey};
 
 const CHECKPOINT: &[u8] = include_bytes!("data/checkpoint.v1");
@@ -31,7 +31,7 @@ fn seen(store: &Store, workload: &str, image: &str, resource: Resource) -> (usiz
     let state = store.state();
     let state = state.read();
     let image = Image::parse(image);
-    let of = Of {
+    let of = ViewTarget {
         cluster: Some("c"),
         namespace: "shop",
         workload,
@@ -39,7 +39,7 @@ fn seen(store: &Store, workload: &str, image: &str, resource: Resource) -> (usiz
         image: image.as_ref(),
         command: None,
     };
-    let view = View::new(&state, of, resource);
+    let view = HistoryView::new(&state, of, resource);
     for scope in [Scope::Own, Scope::NamespaceImageTag, Scope::ImageTag, Scope::Image] {
         assert_eq!(view.days(scope, 0).len(), 1, "{scope:?}");
     }
@@ -101,7 +101,7 @@ fn a_checkpoint_of_version_1_is_taken_over() {
         ..v1::Frame::default()
     };
     let taken = store.take(now, &key(), &frame, true).unwrap();
-    assert!(matches!(taken, Outcome::Acknowledge { .. }), "{taken:?}");
+    assert!(matches!(taken, FrameOutcome::Acknowledge { .. }), "{taken:?}");
     assert_eq!(seen(&store, "deployment/web", "web:1", Resource::Memory).0, 151);
 }
 

@@ -13,7 +13,7 @@ use evenkeel_model::key::ContainerKey;
 use evenkeel_model::rollup::Aggregate;
 use evenkeel_store::config::{EngineKind, EngineSection, HeaderValue, SecretFrom, Size, Span};
 use evenkeel_store::engines::worker::{self, Queue};
-use evenkeel_store::engines::{Counters, open};
+use evenkeel_store::engines::{EngineCounters, open};
 use evenkeel_store::history::exchange::{Batch, Coverage, EngineError, MinuteOf};
 use evenkeel_store::key::Subject;
 
@@ -128,14 +128,14 @@ fn minutes(count: u32) -> Batch {
     Batch { minutes: (1000..1000 + count).map(minute).collect(), ..Batch::default() }
 }
 
-fn write(section: &EngineSection, batch: &Batch) -> (Result<(), EngineError>, Arc<Counters>) {
-    let counters = Arc::new(Counters::default());
+fn write(section: &EngineSection, batch: &Batch) -> (Result<(), EngineError>, Arc<EngineCounters>) {
+    let counters = Arc::new(EngineCounters::default());
     let done = open(section, &counters).unwrap().write(batch);
     (done, counters)
 }
 
-fn read(section: &EngineSection) -> (Result<Coverage, EngineError>, Arc<Counters>) {
-    let counters = Arc::new(Counters::default());
+fn read(section: &EngineSection) -> (Result<Coverage, EngineError>, Arc<EngineCounters>) {
+    let counters = Arc::new(EngineCounters::default());
     let done = open(section, &counters).unwrap().read(0, 1440, &mut |_| {});
     (done, counters)
 }
@@ -329,7 +329,7 @@ fn base_path_headers_and_logins_are_sent_and_redirects_are_not_followed() {
 
 #[test]
 fn a_queue_that_is_full_drops_the_oldest_and_counts_it() {
-    let counters = Arc::new(Counters::default());
+    let counters = Arc::new(EngineCounters::default());
     let queue = Queue::new(100, Arc::clone(&counters));
     for _ in 0..15 {
         queue.push(minutes(10));
@@ -349,7 +349,7 @@ fn a_writer_tries_again_until_the_engine_takes_it_and_ends_when_told() {
         left -= 1;
         if left >= 0 { says(503, "") } else { says(204, "") }
     });
-    let counters = Arc::new(Counters::default());
+    let counters = Arc::new(EngineCounters::default());
     let queue = Arc::new(Queue::new(1000, Arc::clone(&counters)));
     let engine = open(&fake.section(EngineKind::Prometheus), &counters).unwrap();
     let writer = worker::write(engine, Arc::clone(&queue)).unwrap();
@@ -374,7 +374,7 @@ fn a_reader_goes_on_after_a_failure_and_tells_the_coverage() {
         }
         says(200, r#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#)
     });
-    let counters = Arc::new(Counters::default());
+    let counters = Arc::new(EngineCounters::default());
     let queue = Arc::new(Queue::new(1000, Arc::clone(&counters)));
     let engine = open(&fake.section(EngineKind::Prometheus), &counters).unwrap();
     let told = Arc::new(Mutex::new(None));

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use evenkeel_proto::v1;
 use evenkeel_store::config::{Settings, Size};
 use evenkeel_store::ingest::Mark;
-use evenkeel_store::ingest::store::{Outcome, Store};
+use evenkeel_store::ingest::store::{FrameOutcome, Store};
 use model::{Epoch, SLOTS, START_USEC, TICK_USEC, counted, weighed};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -196,7 +196,7 @@ impl World {
         if !greeting.knows_slots && epoch.announced {
             let again = v1::Frame { announced: epoch.announce(), ..v1::Frame::default() };
             let key = epoch.key.clone();
-            assert_eq!(self.store().take(now, &key, &again, false).unwrap(), Outcome::Nothing);
+            assert_eq!(self.store().take(now, &key, &again, false).unwrap(), FrameOutcome::Nothing);
         }
     }
 
@@ -218,8 +218,8 @@ impl World {
         epoch.sent = epoch.sent.max(frame.sequence);
         epoch.cursor = Some(frame.sequence + 1);
         match outcome {
-            Outcome::Acknowledge { last, mark } => self.owed.push((at, mark, last)),
-            Outcome::Refused { why, .. } => {
+            FrameOutcome::Acknowledge { last, mark } => self.owed.push((at, mark, last)),
+            FrameOutcome::Refused { why, .. } => {
                 // Only what follows a damaged frame up to the next key frame, and the damaged one itself.
                 assert!(why.contains("checksum") || why.contains("key frame"), "{why}");
                 epoch.refused.insert(frame.sequence);
@@ -235,7 +235,7 @@ impl World {
         let Some((_, frame)) = epoch.frames.range(..cursor).rev().nth(back) else { return };
         let (frame, now, key) = (frame.clone(), self.now, epoch.key.clone());
         match self.store().take(now, &key, &frame, false).unwrap() {
-            Outcome::Acknowledge { last, mark } => {
+            FrameOutcome::Acknowledge { last, mark } => {
                 assert!(last >= frame.sequence);
                 self.owed.push((at, mark, last));
             }

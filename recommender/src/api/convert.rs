@@ -2,7 +2,7 @@
 
 use evenkeel_proto::v1;
 use evenkeel_store::key::NodeKey;
-use evenkeel_store::state::State;
+use evenkeel_store::state::StoreState;
 use serde_json::{Map, Value, json};
 
 use crate::allocated::Allocated;
@@ -11,7 +11,7 @@ use crate::recommend::usage::Usage;
 use crate::recommend::{class_on_the_wire, mode};
 
 /// The latest seconds of the containers of all nodes (or of one) that are in their node's newest second.
-pub(crate) fn live_now(state: &State, node: &str) -> Vec<v1::ContainerUsage> {
+pub(crate) fn live_now(state: &StoreState, node: &str) -> Vec<v1::ContainerUsage> {
     let mut out = Vec::new();
     for (key, known) in state.nodes().filter(|(key, _)| node.is_empty() || key.node == node) {
         let Some(stream) = state.current(key, known) else { continue };
@@ -24,7 +24,7 @@ pub(crate) fn live_now(state: &State, node: &str) -> Vec<v1::ContainerUsage> {
 
 /// All nodes with what is allocated of them; `connected` tells whose agents are.
 pub(crate) fn nodes(
-    state: &State,
+    state: &StoreState,
     allocated: &Allocated,
     connected: impl Fn(&NodeKey) -> bool,
 ) -> Vec<v1::Node> {
@@ -68,7 +68,7 @@ pub(crate) fn namespaces(allocated: &Allocated) -> v1::ListNamespacesResponse {
 }
 
 /// The newest decisions, oldest first.
-pub(crate) fn events(state: &State, node: &str, limit: usize) -> Vec<v1::Decision> {
+pub(crate) fn events(state: &StoreState, node: &str, limit: usize) -> Vec<v1::Decision> {
     let wanted = state.events().rev().filter(|event| node.is_empty() || event.node.node == node);
     let mut newest: Vec<_> = wanted.take(limit).map(|event| event.decision.clone()).collect();
     newest.reverse();

@@ -19,7 +19,7 @@ use evenkeel_model::shown;
 use evenkeel_proto::v1;
 use evenkeel_rightsizing::policy::API_VERSION;
 use evenkeel_store::clock::WallClock;
-use evenkeel_store::state::State;
+use evenkeel_store::state::StoreState;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -225,7 +225,7 @@ impl Site {
     async fn ask<T: Send + 'static>(
         &self,
         place: &str,
-        question: impl FnOnce(&Context, &State) -> T + Send + 'static,
+        question: impl FnOnce(&Context, &StoreState) -> T + Send + 'static,
     ) -> Result<T, Problem> {
         self.ask_context(place, move |context| question(context, &context.engine.state().study())).await
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 
 use evenkeel_kubernetes::{KindStatus, WatchState};
 use evenkeel_store::ingest::health::{Health, read};
-use evenkeel_store::state::State as Counted;
+use evenkeel_store::state::StoreState as Counted;
 use evenkeel_store::state::belief::Dropped;
 use evenkeel_updater::Reason;
 

@@ -20,7 +20,7 @@ use evenkeel_model::pod::Pod;
 use evenkeel_model::resource_type::ResourceTypes;
 use evenkeel_store::clock::WallClock;
 use evenkeel_store::ingest::engine::Engine;
-use evenkeel_store::state::State;
+use evenkeel_store::state::StoreState;
 
 use self::ready::Readiness;
 use crate::allocated::Latest;
@@ -159,7 +159,7 @@ impl Context {
         question(&self.desk(&set, &self.stored.kept(), &self.engine.state().study()))
     }
 
-    fn desk<'a>(&'a self, policies: &'a Set, before: &'a Kept, state: &'a State) -> Desk<'a> {
+    fn desk<'a>(&'a self, policies: &'a Set, before: &'a Kept, state: &'a StoreState) -> Desk<'a> {
         let largest = largest_node(state);
         let (advisor, wanted) = (&self.advisor, &self.wanted);
         let now_usec = self.engine.now_usec();

@@ -19,7 +19,7 @@ use evenkeel_model::quantity::Quantity;
 use evenkeel_model::sample::Field;
 use evenkeel_proto::v1;
 use evenkeel_store::key::NodeKey;
-use evenkeel_store::state::State;
+use evenkeel_store::state::StoreState;
 use serde_json::{Map, Value, json};
 
 use crate::config::CapacitySection;
@@ -49,7 +49,7 @@ impl Reported {
     /// # Errors
     /// With the names, when there are several clusters and none was named, or when there is none of the name.
     pub(crate) fn gather(
-        state: &State,
+        state: &StoreState,
         connected: impl Fn(&NodeKey) -> bool,
         cluster: &str,
     ) -> Result<Self, String> {

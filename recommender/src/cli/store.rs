@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Subcommand, ValueEnum};
-use evenkeel_store::backup::{Finding, Level, Report, back_up, check, restore};
+use evenkeel_store::backup::{BackupReport, Finding, Level, back_up, check, restore};
 use evenkeel_store::clock::WallClock;
 use serde_json::json;
 
@@ -93,7 +93,7 @@ pub fn store(action: &StoreAction, sources: &Sources) -> anyhow::Result<(String,
 }
 
 /// Restores, and leaves an entry in the audit record that came with the backup.
-fn restored(from: &Path, state_dir: &Path, damaged: bool) -> anyhow::Result<Report> {
+fn restored(from: &Path, state_dir: &Path, damaged: bool) -> anyhow::Result<BackupReport> {
     let report = restore(from, state_dir, damaged)?;
     let object = Object::of_all("Store", &from.display().to_string());
     let after = json!({ "lastRecord": report.last_record, "files": report.files, "damaged": damaged });
@@ -102,7 +102,7 @@ fn restored(from: &Path, state_dir: &Path, damaged: bool) -> anyhow::Result<Repo
     Ok(report)
 }
 
-fn text(report: &Report, done: &str) -> String {
+fn text(report: &BackupReport, done: &str) -> String {
     let records = match report.last_record {
         Some(last) if report.checkpoint_record > 0 => {
             format!(

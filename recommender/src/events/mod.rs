@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use evenkeel_kubernetes::objects::ApiError;
 use evenkeel_kubernetes::{ApiServer, ConnectError};
 use evenkeel_proto::v1;
-use evenkeel_store::state::Event;
+use evenkeel_store::state::NodeDecision;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tracing::{debug, warn};
@@ -142,12 +142,12 @@ impl Cursor {
     }
 
     /// What came since the last look, oldest first.
-    fn look(&mut self, context: &Context) -> Vec<Event> {
+    fn look(&mut self, context: &Context) -> Vec<NodeDecision> {
         let state = context.engine.state().study();
         let kept = state.events_kept();
         let Some(before) = self.kept.replace(kept) else { return Vec::new() };
         let newer = usize::try_from(kept.saturating_sub(before).min(AT_ONCE)).unwrap_or_default();
-        let mut new: Vec<Event> = state.events().rev().take(newer).cloned().collect();
+        let mut new: Vec<NodeDecision> = state.events().rev().take(newer).cloned().collect();
         drop(state);
         new.reverse();
         new.retain(|event| self.is_new(&event.decision));
@@ -157,11 +157,11 @@ impl Cursor {
 
 /// What came while another one tells, in case that it is gone.
 #[derive(Debug, Default)]
-struct Held(VecDeque<(Instant, Event)>);
+struct Held(VecDeque<(Instant, NodeDecision)>);
 
 impl Held {
     /// What is to be told now: nothing while another one leads, and with the first that this one tells what came shortly before.
-    fn pass(&mut self, new: Vec<Event>, leads: bool, now: Instant) -> Vec<Event> {
+    fn pass(&mut self, new: Vec<NodeDecision>, leads: bool, now: Instant) -> Vec<NodeDecision> {
         self.0.extend(new.into_iter().map(|event| (now, event)));
         if leads {
             return self.0.drain(..).map(|(_, event)| event).collect();
@@ -221,9 +221,11 @@ struct Writer {
 }
 
 impl Writer {
-    fn take(&mut self, followed: &Followed, new: &[Event]) {
+    fn take(&mut self, followed: &Followed, new: &[NodeDecision]) {
         let now = Instant::now();
-        for Event { node, decision } in new.iter().filter(|event| followed.is_meant(&event.node.cluster)) {
+        for NodeDecision { node, decision } in
+            new.iter().filter(|event| followed.is_meant(&event.node.cluster))
+        {
             let uid = |namespace: &str, pod: &str| followed.uid_on(&node.node, namespace, pod);
             self.tally.take(decision, uid, &written(decision.time_usec), now);
         }
@@ -329,11 +331,12 @@ mod tests {
     fn a_follower_tells_nothing_and_with_the_lead_what_came_shortly_before() {
         let now = Instant::now();
         let at = |seconds| now + Duration::from_secs(seconds);
-        let event = |seq| Event {
+        let event = |seq| NodeDecision {
             node: NodeKey { cluster: "c".into(), node: "n".into() },
             decision: v1::Decision { seq, ..v1::Decision::default() },
         };
-        let told = |events: Vec<Event>| events.iter().map(|event| event.decision.seq).collect::<Vec<_>>();
+        let told =
+            |events: Vec<NodeDecision>| events.iter().map(|event| event.decision.seq).collect::<Vec<_>>();
         let mut held = Held::default();
         assert_eq!(told(held.pass(vec![event(1)], false, now)), [0; 0]);
         assert_eq!(told(held.pass(vec![event(2)], false, at(15))), [0; 0]);

@@ -14,7 +14,7 @@ use evenkeel_proto::convert::amounts_from_wire;
 use evenkeel_proto::v1::stream_request::Message as Asked;
 use evenkeel_proto::v1::stream_response::Message as Said;
 use evenkeel_proto::v1::{self, ingest_service_server::IngestService};
-use evenkeel_store::ingest::engine::{Because, Command, ConnectionId, Engine, Reply};
+use evenkeel_store::ingest::engine::{Because, ConnectionId, Engine, IngestCommand, Reply};
 use evenkeel_store::ingest::health::count;
 use evenkeel_store::ingest::store::Mark;
 use evenkeel_store::key::{NodeKey, StreamKey};
@@ -252,7 +252,7 @@ impl Connection {
                 break None;
             }
         };
-        let _stopped = self.engine.commands().send(Command::Closed { from: self.id }).await;
+        let _stopped = self.engine.commands().send(IngestCommand::Closed { from: self.id }).await;
         health.connections.fetch_sub(1, Ordering::Relaxed);
         if let Some(status) = status {
             let node = self.key.as_ref().map(|k| k.node.as_str()).unwrap_or_default();
@@ -292,7 +292,7 @@ impl Connection {
                 }
                 self.key = Some(key);
                 let (owner, replies) = (self.identity.owner(), self.replies.clone());
-                Command::Hello { from: self.id, hello, owner, replies }
+                IngestCommand::Hello { from: self.id, hello, owner, replies }
             }
             Some(Asked::Frames(v1::Frames { frames })) => {
                 let key = self.key.clone().ok_or_else(|| {
@@ -304,13 +304,13 @@ impl Connection {
                     return Ok(());
                 }
                 self.take(bytes);
-                Command::Frames { from: self.id, key, frames }
+                IngestCommand::Frames { from: self.id, key, frames }
             }
             Some(Asked::Renewal(v1::Renewal { token })) => {
                 self.asked_to_renew(token);
                 return Ok(());
             }
-            Some(Asked::Pong(_)) => Command::Alive { from: self.id },
+            Some(Asked::Pong(_)) => IngestCommand::Alive { from: self.id },
             None => return Err(Status::invalid_argument("a message that is neither Hello nor Frames")),
         };
         self.unhandled += 1;

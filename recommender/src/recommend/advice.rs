@@ -12,9 +12,9 @@ use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::policy::bounds::{capped, limit};
 use evenkeel_rightsizing::policy::{ContainerPolicy, LimitsMode};
 use evenkeel_rightsizing::rule::{Answer, Question};
-use evenkeel_store::history::{Of, Shared, View};
+use evenkeel_store::history::{HistoryView, SharedScopes, ViewTarget};
 use evenkeel_store::key::Image;
-use evenkeel_store::state::State;
+use evenkeel_store::state::StoreState;
 
 use super::caps::{self, Named, Present};
 use super::learned::{Learned, learned};
@@ -46,8 +46,8 @@ pub struct Asked {
 }
 
 impl Asked {
-    pub(super) fn of(&self) -> Of<'_> {
-        Of {
+    pub(super) fn of(&self) -> ViewTarget<'_> {
+        ViewTarget {
             cluster: self.cluster.as_deref(),
             namespace: &self.namespace,
             workload: &self.workload,
@@ -150,7 +150,7 @@ pub struct Advisor {
     steps: [u64; 2],
     kept: Mutex<HashMap<Key, Arc<Raw>>>,
     /// The past of images and commands that many containers share.
-    pub shared: Shared,
+    pub shared: SharedScopes,
     /// How long pods' answers took.
     pub times: Times,
     /// Pods answered with what was kept, because their callers could not wait.
@@ -179,7 +179,7 @@ impl Advisor {
             limits: Limits::new(&config.limit_ranges),
             steps: [1; 2],
             kept: Mutex::default(),
-            shared: Shared::default(),
+            shared: SharedScopes::default(),
             times: Times::default(),
             late: AtomicU64::new(0),
         })
@@ -189,7 +189,7 @@ impl Advisor {
     /// again.
     pub fn raw(
         &self,
-        (state, before): (&State, &Kept),
+        (state, before): (&StoreState, &Kept),
         now_usec: u64,
         asked: &Asked,
         rule: &Chosen,
@@ -225,7 +225,7 @@ impl Advisor {
     /// Asks the rule; the amounts are what the container has and what the rule said before.
     fn make(
         &self,
-        state: &State,
+        state: &StoreState,
         now_usec: u64,
         asked: &Asked,
         rule: &Chosen,
@@ -236,7 +236,7 @@ impl Advisor {
             let scaled = |amounts: Amounts| amounts[index(resource)].map(|a| a.saturating_mul(scale));
             let (current, previous) = (scaled(current), scaled(said));
             let question = Question { resource, now_ms: now_usec / 1000, current, previous };
-            let view = View::new(state, asked.of(), resource).sharing(&self.shared, now_usec);
+            let view = HistoryView::new(state, asked.of(), resource).sharing(&self.shared, now_usec);
             let view = if rule.leaves_starts_out() { view.without_starts() } else { view };
             let mut answer = rule.recommend(&question, &view);
             for value in [&mut answer.request, &mut answer.lower, &mut answer.upper] {
@@ -254,10 +254,17 @@ impl Advisor {
             rule: rule.name(),
             rule_crc32c: rule.checksum(),
             answers: Resource::ALL.map(answer),
-            killed_at: caps::killed_at(&View::new(state, asked.of(), Resource::Memory), now_usec / 1000),
+            killed_at: caps::killed_at(
+                &HistoryView::new(state, asked.of(), Resource::Memory),
+                now_usec / 1000,
+            ),
             made_usec: now_usec,
             looks_at_seconds: rule.looks_at_seconds(),
-            start: learned(&View::new(state, asked.of(), Resource::Cpu), now_usec, rule.leaves_starts_out()),
+            start: learned(
+                &HistoryView::new(state, asked.of(), Resource::Cpu),
+                now_usec,
+                rule.leaves_starts_out(),
+            ),
         }
     }
 
@@ -320,7 +327,7 @@ const fn rule_units(resource: Resource) -> u64 {
 }
 
 /// The largest node that has reported, resource by resource: a request above it could never be placed.
-pub fn largest_node(state: &State) -> Amounts {
+pub fn largest_node(state: &StoreState) -> Amounts {
     let some = |amount: u64| (amount > 0).then_some(amount);
     [some(state.largest.cpu_milli), some(state.largest.memory_bytes)]
 }

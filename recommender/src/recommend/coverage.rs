@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_rightsizing::usage::UsageSecond;
-use evenkeel_store::history::minute::Kept;
+use evenkeel_store::history::minute::StoredMinute;
 
 /// Samples of a minute from which on they tell how far they are apart.
 const TELLING: u32 = 10;
@@ -31,7 +31,7 @@ struct Minute {
 
 /// Of container-minutes in any order. Minutes at the ends of a container are incomplete by nature: of each minute those
 /// containers are expected to be seen in whole that are there in the minutes around it, and one where there is none.
-pub(super) fn of_minutes(minutes: &[Kept]) -> Option<Coverage> {
+pub(super) fn of_minutes(minutes: &[StoredMinute]) -> Option<Coverage> {
     let interval_ms = interval_ms(minutes);
     let mut by_minute: BTreeMap<u32, Minute> = BTreeMap::new();
     for kept in minutes.iter().filter(|kept| kept.samples > 0) {
@@ -67,9 +67,9 @@ pub(super) fn of_minutes(minutes: &[Kept]) -> Option<Coverage> {
 
 /// How far samples are apart: the least of minutes with enough of them, in whole seconds, since some may be missing in
 /// others.
-fn interval_ms(minutes: &[Kept]) -> u64 {
+fn interval_ms(minutes: &[StoredMinute]) -> u64 {
     let telling = minutes.iter().any(|kept| kept.samples >= TELLING);
-    let of = |kept: &Kept| (kept.weight_ms / u64::from(kept.samples) + 500) / 1000 * 1000;
+    let of = |kept: &StoredMinute| (kept.weight_ms / u64::from(kept.samples) + 500) / 1000 * 1000;
     let counted = minutes.iter().filter(|kept| kept.samples >= if telling { TELLING } else { 1 });
     counted.map(of).min().unwrap_or(0).max(1000)
 }
@@ -104,8 +104,13 @@ pub(super) fn of_seconds(containers: impl Iterator<Item = Vec<UsageSecond>>) -> 
 mod tests {
     use super::*;
 
-    fn kept(minute: u32, samples: u32, interval_ms: u64) -> Kept {
-        Kept { minute, samples, weight_ms: u64::from(samples) * interval_ms, ..Kept::default() }
+    fn kept(minute: u32, samples: u32, interval_ms: u64) -> StoredMinute {
+        StoredMinute {
+            minute,
+            samples,
+            weight_ms: u64::from(samples) * interval_ms,
+            ..StoredMinute::default()
+        }
     }
 
     #[test]

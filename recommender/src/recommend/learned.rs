@@ -2,7 +2,7 @@
 //! its image and tag, or its image.
 
 use evenkeel_rightsizing::history::Scope;
-use evenkeel_store::history::{Starts, View};
+use evenkeel_store::history::{HistoryView, Starts};
 
 /// Days looked at: two weeks of roll-outs.
 const DAYS: u64 = 14;
@@ -30,7 +30,7 @@ pub struct Learned {
 }
 
 /// What is known of the starts of a container; of those of its image only where its policy gives starts more.
-pub(super) fn learned(view: &View<'_>, now_usec: u64, is_wider: bool) -> Option<Learned> {
+pub(super) fn learned(view: &HistoryView<'_>, now_usec: u64, is_wider: bool) -> Option<Learned> {
     let from = u32::try_from((now_usec / 86_400_000_000).saturating_sub(DAYS)).unwrap_or(u32::MAX);
     let of = |scope: Scope| read(&view.starts(scope, from));
     of(Scope::Own).or_else(|| WIDER.into_iter().filter(|_| is_wider).find_map(of))

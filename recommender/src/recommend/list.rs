@@ -11,8 +11,8 @@ use evenkeel_model::workload::ContainerResources;
 use evenkeel_proto::v1;
 use evenkeel_qos::rules::{PodShape, pod_class};
 use evenkeel_store::key::SeriesId;
-use evenkeel_store::state::State;
-use evenkeel_store::state::history::Series;
+use evenkeel_store::state::StoreState;
+use evenkeel_store::state::history::HistorySeries;
 
 use super::advice::{Amounts, Asked};
 use super::rules::Chosen;
@@ -31,12 +31,12 @@ pub struct Line {
 }
 
 /// All, in the order of their names; `namespace` empty for every one.
-pub fn lines(state: &State, namespace: &str) -> Vec<Line> {
+pub fn lines(state: &StoreState, namespace: &str) -> Vec<Line> {
     newest_by_container(state, namespace).map(|(id, series)| line(state, id, series)).collect()
 }
 
 /// The line of a series.
-pub(super) fn line(state: &State, id: SeriesId, series: &Series) -> Line {
+pub(super) fn line(state: &StoreState, id: SeriesId, series: &HistorySeries) -> Line {
     let identity = state.live_of(id).next().map(|(_, slot)| Arc::clone(&slot.identity));
     let limits = identity.as_ref().and_then(|i| i.requested);
     let key = &series.key.of;
@@ -61,17 +61,17 @@ pub(super) fn line(state: &State, id: SeriesId, series: &Series) -> Line {
 /// Of every (cluster, namespace, workload, container) the series that is followed now, or was last: after a roll-out
 /// there is one per image.
 fn newest_by_container<'a>(
-    state: &'a State,
+    state: &'a StoreState,
     namespace: &str,
-) -> impl Iterator<Item = (SeriesId, &'a Series)> {
+) -> impl Iterator<Item = (SeriesId, &'a HistorySeries)> {
     type Place<'a> = (&'a str, &'a str, &'a str, &'a str);
-    let mut newest: BTreeMap<Place<'a>, (SeriesId, &'a Series)> = BTreeMap::new();
+    let mut newest: BTreeMap<Place<'a>, (SeriesId, &'a HistorySeries)> = BTreeMap::new();
     for (id, series) in state.history.all() {
         let ContainerKey { cluster, namespace: space, workload, container } = &series.key.of;
         if !namespace.is_empty() && namespace != space || is_infrastructure(state, id, series) {
             continue;
         }
-        let rank = |id: SeriesId, s: &Series| (state.is_live(id), s.newest);
+        let rank = |id: SeriesId, s: &HistorySeries| (state.is_live(id), s.newest);
         let place = newest.entry((space, workload, container, cluster)).or_insert((id, series));
         if rank(id, series) >= rank(place.0, place.1) {
             *place = (id, series);
@@ -81,7 +81,7 @@ fn newest_by_container<'a>(
 }
 
 /// Whether it is a pod's sandbox, whose requests nobody can set. Of what does not run any more its name tells.
-fn is_infrastructure(state: &State, id: SeriesId, series: &Series) -> bool {
+fn is_infrastructure(state: &StoreState, id: SeriesId, series: &HistorySeries) -> bool {
     state.live_of(id).next().map_or_else(
         || series.key.of.container == "pause" && series.key.image.is_none(),
         |(_, slot)| slot.identity.kind() == v1::ContainerKind::Infrastructure,

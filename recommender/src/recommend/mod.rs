@@ -32,8 +32,8 @@ use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::policy::{ContainerPolicy, LimitsMode, RequestBounds};
 use evenkeel_rightsizing::rule::Question;
 use evenkeel_rightsizing::vpa::{self, Estimator, Saved};
-use evenkeel_store::history::View;
-use evenkeel_store::state::State;
+use evenkeel_store::history::HistoryView;
+use evenkeel_store::state::StoreState;
 
 use crate::policy::{Governing, Set};
 pub use crate::turns::Wanted;
@@ -49,7 +49,7 @@ pub struct Desk<'a> {
     /// The policies in force.
     pub policies: &'a Set,
     /// What is known.
-    pub state: &'a State,
+    pub state: &'a StoreState,
     /// The present, microseconds since 1970.
     pub now_usec: u64,
     /// Largest node seen.
@@ -87,7 +87,8 @@ impl Desk<'_> {
         params: &vpa::VpaParams,
         saved: Option<&Saved>,
     ) -> Estimator {
-        let view = View::new(self.state, asked.of(), resource).sharing(&self.advisor.shared, self.now_usec);
+        let view =
+            HistoryView::new(self.state, asked.of(), resource).sharing(&self.advisor.shared, self.now_usec);
         let question = Question { resource, now_ms: self.now_usec / 1_000, current: None, previous: None };
         params.estimator(&question, &view, saved)
     }

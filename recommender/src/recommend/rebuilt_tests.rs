@@ -5,7 +5,7 @@ use evenkeel_store::history::exchange::Batch;
 use evenkeel_store::history::files::Outgoing;
 use evenkeel_store::history::fill;
 use evenkeel_store::key::Image;
-use evenkeel_store::state::State;
+use evenkeel_store::state::StoreState;
 
 use super::Now;
 use super::advice::Asked;
@@ -20,7 +20,7 @@ struct Engine {
 
 impl Engine {
     /// What the checkpoint thread does every half minute.
-    fn offered(&mut self, state: &mut State) {
+    fn offered(&mut self, state: &mut StoreState) {
         let now = state.clock().now();
         self.take(fill::batch_of_minutes(&state.history.take_fresh(500)));
         let turned = std::mem::replace(&mut self.turned, now);
@@ -28,7 +28,7 @@ impl Engine {
     }
 
     /// What a checkpoint does.
-    fn sealed(&mut self, state: &mut State) {
+    fn sealed(&mut self, state: &mut StoreState) {
         let named = |(id, blocks)| Some((id, state.history.get(id)?.key.clone(), blocks));
         let minutes = state.history.pending().into_iter().filter_map(named).collect();
         let outgoing = Outgoing { applied: 0, minutes, sealed: state.past.outgoing() };
@@ -47,7 +47,7 @@ impl Engine {
     }
 
     /// Everything back into a store, in the order in which engines are read.
-    fn rebuild(&self, state: &mut State, engine: usize) {
+    fn rebuild(&self, state: &mut StoreState, engine: usize) {
         let Batch { minutes, hours, days, parts, events } = self.all.clone();
         for batch in [
             Batch { days, ..Batch::default() },

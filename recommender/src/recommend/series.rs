@@ -12,9 +12,9 @@ use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::forecast;
 use evenkeel_rightsizing::histogram::Histogram;
 use evenkeel_rightsizing::history::{History as _, Scope};
-use evenkeel_store::history::View;
+use evenkeel_store::history::HistoryView;
 use evenkeel_store::key::{SeriesId, SeriesKey};
-use evenkeel_store::state::State;
+use evenkeel_store::state::StoreState;
 use evenkeel_store::state::minute::of_resource;
 
 use super::usage::{Question, of_all};
@@ -98,7 +98,7 @@ pub struct Place {
 }
 
 /// The containers asked about, in the order of names.
-pub fn places(state: &State, asked: &Asked) -> Vec<Place> {
+pub fn places(state: &StoreState, asked: &Asked) -> Vec<Place> {
     let is_one = state.clusters().len() <= 1;
     let mut places: BTreeMap<String, Place> = BTreeMap::new();
     for (_, series) in state.history.all().filter(|(_, series)| asked.whose.wants(&series.key)) {
@@ -115,20 +115,20 @@ pub fn places(state: &State, asked: &Asked) -> Vec<Place> {
 }
 
 /// Series of the containers asked about.
-fn ids_of(state: &State, asked: &Asked) -> Vec<SeriesId> {
+fn ids_of(state: &StoreState, asked: &Asked) -> Vec<SeriesId> {
     let all = state.history.all().filter(|(_, series)| asked.whose.wants(&series.key));
     all.map(|(id, _)| id).collect()
 }
 
 /// What minutes would be read: bytes of hours that ended, and containers with a present hour.
-pub fn size(state: &State, asked: &Asked) -> (u64, usize) {
+pub fn size(state: &StoreState, asked: &Asked) -> (u64, usize) {
     let from = u32::try_from(asked.from / 60).unwrap_or(u32::MAX);
     let sizes = ids_of(state, asked).into_iter().map(|id| state.history.size(id, from));
     sizes.fold((0, 0), |all, one| (all.0.saturating_add(one.0), all.1.saturating_add(one.1)))
 }
 
 /// Minutes in which a CPU limit held a container back for at least a tenth of the time, seconds since 1970, each once and in order.
-pub fn throttled(state: &State, asked: &Asked) -> Vec<u64> {
+pub fn throttled(state: &StoreState, asked: &Asked) -> Vec<u64> {
     let from = u32::try_from(asked.from.div_ceil(60)).unwrap_or(u32::MAX);
     let ids = ids_of(state, asked);
     let kept = ids.into_iter().flat_map(|id| state.history.kept_within(id, from, u32::MAX));
@@ -146,7 +146,7 @@ impl Place {
     }
 
     /// Reads on, no more of minutes than a day: whoever asks holds the state for that long.
-    pub fn read(&mut self, state: &State, asked: &Asked, now_usec: u64) -> Vec<Piece> {
+    pub fn read(&mut self, state: &StoreState, asked: &Asked, now_usec: u64) -> Vec<Piece> {
         let now = now_usec / 1_000_000;
         let to = if asked.to == 0 { now } else { asked.to.min(now) };
         let Some(from) = self.next.take() else { return Vec::new() };
@@ -174,8 +174,8 @@ impl Place {
     }
 
     /// Hours and days.
-    fn rollups(&self, state: &State, asked: &Asked, from: u64, to: u64) -> Vec<(u64, u64)> {
-        let view = View::new(state, of_all(&self.key, Some(&self.key.of.cluster)), asked.resource);
+    fn rollups(&self, state: &StoreState, asked: &Asked, from: u64, to: u64) -> Vec<(u64, u64)> {
+        let view = HistoryView::new(state, of_all(&self.key, Some(&self.key.of.cluster)), asked.resource);
         let step = asked.step.seconds();
         let (first, mut values) = (from.div_ceil(step), Vec::new());
         let mut take = |number: u64, heights: &Histogram, peak: u64| {
@@ -227,7 +227,7 @@ impl Place {
 }
 
 /// A value for each minute that ended, of the replica at rank 95 %.
-fn minutes(state: &State, ids: &[SeriesId], resource: Resource, from: u64, to: u64) -> Vec<(u64, u64)> {
+fn minutes(state: &StoreState, ids: &[SeriesId], resource: Resource, from: u64, to: u64) -> Vec<(u64, u64)> {
     let minute = |seconds: u64| u32::try_from(seconds.div_ceil(60)).unwrap_or(u32::MAX);
     let mut found: Vec<(u32, u64)> = Vec::new();
     for id in ids {
@@ -250,9 +250,9 @@ fn minutes(state: &State, ids: &[SeriesId], resource: Resource, from: u64, to: u
 }
 
 /// The last seconds of each container that runs.
-fn seconds(state: &State, ids: &[SeriesId], asked: &Asked, to: u64) -> Vec<Piece> {
+fn seconds(state: &StoreState, ids: &[SeriesId], asked: &Asked, to: u64) -> Vec<Piece> {
     let slots = ids.iter().flat_map(|id| state.live_of(*id)).map(|(_, slot)| slot);
-    let of = |slot: &evenkeel_store::state::slots::Slot| {
+    let of = |slot: &evenkeel_store::state::slots::StreamContainer| {
         let i = &slot.identity;
         let mut piece =
             Piece { series: format!("{}/{}/{}", i.namespace, i.pod, i.container), ..Piece::default() };

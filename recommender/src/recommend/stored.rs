@@ -294,8 +294,8 @@ mod tests {
     use crate::recommend::advice::Advisor;
     use crate::recommend::rules;
     use evenkeel_store::key::Image;
-    use evenkeel_store::state::history::Bounds;
-    use evenkeel_store::state::{Limits, State};
+    use evenkeel_store::state::history::HistoryBounds;
+    use evenkeel_store::state::{Limits, StoreState};
 
     fn recommendation(workload: &str, request: u64) -> v1::Recommendation {
         v1::Recommendation {
@@ -380,8 +380,8 @@ mod tests {
         };
         Stored::write_for_tests(&file, vec![said], 1);
         let before = Stored::open(file).kept();
-        let history = Bounds { retention_minutes: 1, series: 1, of_node: 1 };
-        let state = State::new(Limits {
+        let history = HistoryBounds { retention_minutes: 1, series: 1, of_node: 1 };
+        let state = StoreState::new(Limits {
             history,
             epochs: 1,
             containers: 1,

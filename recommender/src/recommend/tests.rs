@@ -11,10 +11,10 @@ use evenkeel_rightsizing::histogram::Scheme;
 use evenkeel_rightsizing::policy::Goals;
 use evenkeel_rightsizing::usage::{UsageSecond, of_seconds};
 use evenkeel_store::checkpoint;
-use evenkeel_store::ingest::record::{Entry as LogEntry, Taken};
+use evenkeel_store::ingest::record::{IngestEntry as LogEntry, Taken};
 use evenkeel_store::key::StreamKey;
-use evenkeel_store::state::history::Bounds;
-use evenkeel_store::state::{Limits, State};
+use evenkeel_store::state::history::HistoryBounds;
+use evenkeel_store::state::{Limits, StoreState};
 
 use super::usage::Question;
 use super::*;
@@ -30,7 +30,7 @@ pub(super) const MIB: u64 = 1 << 20;
 
 /// A node whose containers use what they are told to.
 pub(super) struct Feed {
-    pub(super) state: State,
+    pub(super) state: StoreState,
     encoder: Encoder,
     sequence: u64,
     pub(super) now: u64,
@@ -44,9 +44,9 @@ pub(super) struct Feed {
     held_so_far_usec: u64,
 }
 
-pub(super) fn empty() -> State {
-    State::new(Limits {
-        history: Bounds { retention_minutes: 35 * 24 * 60, series: 1_000, of_node: 1_000 },
+pub(super) fn empty() -> StoreState {
+    StoreState::new(Limits {
+        history: HistoryBounds { retention_minutes: 35 * 24 * 60, series: 1_000, of_node: 1_000 },
         epochs: 10,
         containers: 1_000,
         per_node: 1_000,

@@ -15,14 +15,14 @@ use evenkeel_rightsizing::forecast::{Forecast, ForecastWindow, forecast};
 use evenkeel_rightsizing::histogram::{BucketTally, Histogram};
 use evenkeel_rightsizing::history::{History as _, Scope};
 use evenkeel_rightsizing::usage::{UsageSecond, of_seconds, percentiles};
-use evenkeel_store::history::minute::Kept;
-use evenkeel_store::history::{Of, View};
+use evenkeel_store::history::minute::StoredMinute;
+use evenkeel_store::history::{HistoryView, ViewTarget};
 use evenkeel_store::key::{SeriesId, SeriesKey};
-use evenkeel_store::state::State;
-use evenkeel_store::state::history::Series;
-use evenkeel_store::state::minute::{Entry, MINUTE_USEC};
-use evenkeel_store::state::slots::{Moment, Slot};
-use evenkeel_store::state::traffic::Sum;
+use evenkeel_store::state::StoreState;
+use evenkeel_store::state::history::HistorySeries;
+use evenkeel_store::state::minute::{MINUTE_USEC, MinuteEntry};
+use evenkeel_store::state::slots::{Moment, StreamContainer};
+use evenkeel_store::state::traffic::RateSum;
 
 use super::Desk;
 use super::coverage::{self, Coverage};
@@ -71,7 +71,7 @@ impl Question {
 pub fn query(desk: &Desk<'_>, question: &Question) -> Vec<Usage> {
     let state = desk.state;
     type Place<'a> = (&'a str, &'a str, &'a str);
-    let mut found: BTreeMap<Place<'_>, Vec<(SeriesId, &Series)>> = BTreeMap::new();
+    let mut found: BTreeMap<Place<'_>, Vec<(SeriesId, &HistorySeries)>> = BTreeMap::new();
     for (id, series) in state.history.all().filter(|(_, s)| question.wants(&s.key)) {
         let key = &series.key.of;
         found.entry((&key.namespace, &key.workload, &key.container)).or_default().push((id, series));
@@ -87,14 +87,14 @@ pub fn query(desk: &Desk<'_>, question: &Question) -> Vec<Usage> {
     usages.collect()
 }
 
-fn live(state: &State, all: &[(SeriesId, &Series)]) -> Vec<(String, String, Vec<Moment>)> {
+fn live(state: &StoreState, all: &[(SeriesId, &HistorySeries)]) -> Vec<(String, String, Vec<Moment>)> {
     let slots = all.iter().flat_map(|(id, _)| state.live_of(*id));
     slots
         .map(|(stream, slot)| (stream.key.node.clone(), slot.identity.pod.clone(), slot.recent().collect()))
         .collect()
 }
 
-fn record(desk: &Desk<'_>, window_seconds: u64, all: &[(SeriesId, &Series)]) -> UsageRecord {
+fn record(desk: &Desk<'_>, window_seconds: u64, all: &[(SeriesId, &HistorySeries)]) -> UsageRecord {
     let seconds =
         (1..=KEPT_SECONDS).contains(&window_seconds).then(|| last(desk, window_seconds, all)).flatten();
     let mut record = seconds.unwrap_or_else(|| kept(desk, window_seconds, all));
@@ -104,8 +104,11 @@ fn record(desk: &Desk<'_>, window_seconds: u64, all: &[(SeriesId, &Series)]) -> 
 }
 
 /// What the containers that run now did on block devices and the network in this hour and the one before, whatever the window.
-fn traffic(state: &State, all: &[(SeriesId, &Series)]) -> impl Iterator<Item = (ResourceName, Stats)> {
-    let mut sums = [Sum::default(); 4];
+fn traffic(
+    state: &StoreState,
+    all: &[(SeriesId, &HistorySeries)],
+) -> impl Iterator<Item = (ResourceName, Stats)> {
+    let mut sums = [RateSum::default(); 4];
     for (_, slot) in all.iter().flat_map(|(id, _)| state.live_of(*id)) {
         let own = slot.traffic.as_ref().map(|looks| looks.sums()).unwrap_or_default();
         sums = std::array::from_fn(|column| sums[column].and(&own[column]));
@@ -130,14 +133,14 @@ fn covered(record: &mut UsageRecord, coverage: Option<Coverage>) {
 }
 
 /// The last seconds of containers that run now; nothing where none was heard of in that time.
-fn last(desk: &Desk<'_>, window_seconds: u64, all: &[(SeriesId, &Series)]) -> Option<UsageRecord> {
+fn last(desk: &Desk<'_>, window_seconds: u64, all: &[(SeriesId, &HistorySeries)]) -> Option<UsageRecord> {
     let slots = || all.iter().flat_map(|(id, _)| desk.state.live_of(*id)).map(|(_, slot)| slot);
     let newest_ms = slots().filter_map(newest_ms).max()?;
     if newest_ms + 2 * KEPT_SECONDS * 1000 < desk.now_usec / 1000 {
         return None;
     }
     let after = newest_ms.saturating_sub(window_seconds * 1000);
-    let of = |slot: &Slot, resource| -> Vec<UsageSecond> {
+    let of = |slot: &StreamContainer, resource| -> Vec<UsageSecond> {
         slot.seconds.kept(resource).filter(|second| second.time_ms > after).collect()
     };
     let mut record = UsageRecord::default();
@@ -151,12 +154,12 @@ fn last(desk: &Desk<'_>, window_seconds: u64, all: &[(SeriesId, &Series)]) -> Op
     Some(record)
 }
 
-fn newest_ms(slot: &Slot) -> Option<u64> {
+fn newest_ms(slot: &StreamContainer) -> Option<u64> {
     slot.latest.as_ref().map(|(time_usec, _)| time_usec / 1000)
 }
 
 /// What is kept in minutes and hours.
-fn kept(desk: &Desk<'_>, window_seconds: u64, all: &[(SeriesId, &Series)]) -> UsageRecord {
+fn kept(desk: &Desk<'_>, window_seconds: u64, all: &[(SeriesId, &HistorySeries)]) -> UsageRecord {
     let now_minute = desk.now_usec / MINUTE_USEC;
     let from = match window_seconds {
         0 => 0,
@@ -164,10 +167,11 @@ fn kept(desk: &Desk<'_>, window_seconds: u64, all: &[(SeriesId, &Series)]) -> Us
             u32::try_from(now_minute.saturating_sub(seconds.div_ceil(60)) / 60 * 60).unwrap_or(u32::MAX)
         }
     };
-    let minutes: Vec<Kept> = all.iter().flat_map(|(id, _)| minutes(desk.state, *id, from)).collect();
+    let minutes: Vec<StoredMinute> = all.iter().flat_map(|(id, _)| minutes(desk.state, *id, from)).collect();
     let mut record = UsageRecord::default();
     for resource in Resource::ALL {
-        let entries: Vec<Entry> = minutes.iter().filter_map(|kept| Entry::of_kept(kept, resource)).collect();
+        let entries: Vec<MinuteEntry> =
+            minutes.iter().filter_map(|kept| MinuteEntry::of_kept(kept, resource)).collect();
         let first = entries.iter().map(|entry| entry.minute).min();
         let (heights, peak) =
             first.map(|first| heights(desk.state, all, resource, first / 60)).unwrap_or_default();
@@ -180,9 +184,10 @@ fn kept(desk: &Desk<'_>, window_seconds: u64, all: &[(SeriesId, &Series)]) -> Us
 }
 
 /// A series' minutes from a minute on, with those that have not ended.
-fn minutes(state: &State, id: SeriesId, from: u32) -> Vec<Kept> {
+fn minutes(state: &StoreState, id: SeriesId, from: u32) -> Vec<StoredMinute> {
     let open = state.followed_of(id).filter_map(|(_, slot)| slot.open);
-    let open = open.map(|(minute, rollup)| Kept::of(minute, &rollup)).filter(|kept| kept.minute >= from);
+    let open =
+        open.map(|(minute, rollup)| StoredMinute::of(minute, &rollup)).filter(|kept| kept.minute >= from);
     let mut minutes = state.history.kept(id, from);
     minutes.extend(open);
     minutes
@@ -190,16 +195,16 @@ fn minutes(state: &State, id: SeriesId, from: u32) -> Vec<Kept> {
 
 /// Time at each height of use from an hour on, and the peak.
 fn heights(
-    state: &State,
-    all: &[(SeriesId, &Series)],
+    state: &StoreState,
+    all: &[(SeriesId, &HistorySeries)],
     resource: Resource,
     from_hour: u32,
 ) -> (Histogram, u64) {
     let clusters: BTreeSet<&str> = all.iter().map(|(_, series)| series.key.of.cluster.as_str()).collect();
     let (mut heights, mut peak) = (BucketTally::default(), 0);
-    let Some((_, Series { key, .. })) = all.first() else { return Default::default() };
+    let Some((_, HistorySeries { key, .. })) = all.first() else { return Default::default() };
     for cluster in clusters {
-        View::new(state, of_all(key, Some(cluster)), resource).visit_hours(
+        HistoryView::new(state, of_all(key, Some(cluster)), resource).visit_hours(
             Scope::Own,
             u64::from(from_hour),
             &mut |hour| {
@@ -212,7 +217,7 @@ fn heights(
 }
 
 /// What minutes tell of their seconds exactly.
-fn of_minutes(entries: &[Entry]) -> Stats {
+fn of_minutes(entries: &[MinuteEntry]) -> Stats {
     let count: u64 = entries.iter().map(|e| u64::from(e.count)).sum();
     let sum: u128 = entries.iter().map(|e| u128::from(e.mean) * u128::from(e.count)).sum();
     Stats {
@@ -225,12 +230,17 @@ fn of_minutes(entries: &[Entry]) -> Stats {
 }
 
 /// What the next hour is expected to be like, or after a longer window the next day, as soon as days are known.
-fn foretell(desk: &Desk<'_>, window_seconds: u64, all: &[(SeriesId, &Series)], record: &mut UsageRecord) {
-    let Some((_, Series { key, .. })) = all.first() else { return };
+fn foretell(
+    desk: &Desk<'_>,
+    window_seconds: u64,
+    all: &[(SeriesId, &HistorySeries)],
+    record: &mut UsageRecord,
+) {
+    let Some((_, HistorySeries { key, .. })) = all.first() else { return };
     let of = of_all(key, None);
     let told = |window| -> Vec<(Resource, Forecast)> {
         let of = |resource| {
-            let view = View::new(desk.state, of, resource);
+            let view = HistoryView::new(desk.state, of, resource);
             Some((resource, forecast(resource, window, desk.now_usec / 1000, &view)?))
         };
         Resource::ALL.into_iter().filter_map(of).collect()
@@ -245,8 +255,8 @@ fn foretell(desk: &Desk<'_>, window_seconds: u64, all: &[(SeriesId, &Series)], r
 }
 
 /// A workload's container, in one cluster or in all.
-pub(super) const fn of_all<'a>(key: &'a SeriesKey, cluster: Option<&'a str>) -> Of<'a> {
-    Of {
+pub(super) const fn of_all<'a>(key: &'a SeriesKey, cluster: Option<&'a str>) -> ViewTarget<'a> {
+    ViewTarget {
         cluster,
         namespace: key.of.namespace.as_str(),
         workload: key.of.workload.as_str(),

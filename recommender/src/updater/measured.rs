@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_store::history::minute::Kept;
+use evenkeel_store::history::minute::StoredMinute;
 use evenkeel_store::key::SeriesId;
-use evenkeel_store::state::State;
+use evenkeel_store::state::StoreState;
 use evenkeel_updater::{Health, RunningPod, Watched, Workload};
 
 /// Minutes of one pod, each once: what was seen of them before its hour went into a file, where replicas are not told apart.
@@ -18,7 +18,7 @@ pub(super) struct Remembered(BTreeMap<String, Minutes>);
 const MOST_CANARIES: usize = 4096;
 const MOST_MINUTES: usize = 24 * 60;
 
-fn health(kept: &Kept) -> Health {
+fn health(kept: &StoredMinute) -> Health {
     Health {
         seconds: kept.weight_ms / 1000,
         oom_kills: u64::from(kept.oom_kills),
@@ -35,7 +35,7 @@ fn add(sum: &mut Health, one: &Health) {
 }
 
 /// Series of a container of a workload, of all its images.
-fn series(state: &State, cluster: &str, workload: &Workload, container: &str) -> Vec<SeriesId> {
+fn series(state: &StoreState, cluster: &str, workload: &Workload, container: &str) -> Vec<SeriesId> {
     state.history.of_workload(&workload.namespace, &workload.name, |key| {
         key.of.cluster == cluster && key.of.container == container
     })
@@ -43,7 +43,7 @@ fn series(state: &State, cluster: &str, workload: &Workload, container: &str) ->
 
 impl Remembered {
     /// Fills in what is measured of a workload's pods.
-    pub(super) fn fill(&mut self, state: &State, cluster: &str, workload: &mut Workload, now: u64) {
+    pub(super) fn fill(&mut self, state: &StoreState, cluster: &str, workload: &mut Workload, now: u64) {
         let mut pods = std::mem::take(&mut workload.pods);
         for pod in &mut pods {
             let names: Vec<String> = pod.containers.keys().cloned().collect();
@@ -65,7 +65,7 @@ impl Remembered {
     /// What a canary is like since its change, and what the replicas of its workload were like before.
     fn watched(
         &mut self,
-        state: &State,
+        state: &StoreState,
         cluster: &str,
         workload: &Workload,
         pod: &RunningPod,
@@ -113,7 +113,7 @@ impl Remembered {
 }
 
 /// The most memory that a container of a pod used in the present hour, and its minutes beside those of the pod's other containers.
-fn container(state: &State, id: SeriesId, pod: &RunningPod, minutes: &mut Minutes) -> Option<u64> {
+fn container(state: &StoreState, id: SeriesId, pod: &RunningPod, minutes: &mut Minutes) -> Option<u64> {
     let mut peak = None;
     for kept in state.history.of_pod(id, &pod.name) {
         add(minutes.entry(kept.minute).or_default(), &health(&kept));

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_kubernetes::ClusterView;
-use evenkeel_store::state::Event;
+use evenkeel_store::state::NodeDecision;
 use evenkeel_updater::{EvictionOffer, OfferCause, RunningPod};
 
 use crate::api::Context;
@@ -32,7 +32,7 @@ pub(super) fn offers(context: &Context, followed: &Followed, now: u64, holds: u6
     let view = followed.view();
     let state = context.engine.state().study();
     let events = state.events().rev().filter(|event| followed.is_meant(&event.node.cluster));
-    let recent: Vec<Event> = events.filter(|event| is_offer(event, now, holds)).cloned().collect();
+    let recent: Vec<NodeDecision> = events.filter(|event| is_offer(event, now, holds)).cloned().collect();
     drop(state);
     let mut found = Offers::default();
     for event in recent {
@@ -42,7 +42,7 @@ pub(super) fn offers(context: &Context, followed: &Followed, now: u64, holds: u6
 }
 
 /// Whether an agent rules that a pod should go, lately. What it tells of carrying that out itself says no cause.
-fn is_offer(Event { decision, .. }: &Event, now: u64, holds: u64) -> bool {
+fn is_offer(NodeDecision { decision, .. }: &NodeDecision, now: u64, holds: u64) -> bool {
     let at = decision.time_usec / 1_000_000;
     decision.kind == "evict"
         && decision.result == "done"
@@ -53,7 +53,7 @@ fn is_offer(Event { decision, .. }: &Event, now: u64, holds: u64) -> bool {
 
 impl Offers {
     /// Takes one in, the newest of a pod first.
-    fn take(&mut self, Event { node, decision }: &Event, view: &ClusterView) {
+    fn take(&mut self, NodeDecision { node, decision }: &NodeDecision, view: &ClusterView) {
         let Some((namespace, pod)) = decision.pod.as_deref().and_then(|pod| pod.split_once('/')) else {
             return;
         };
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn only_a_ruling_of_lately_is_an_offer() {
-        let ruling = |at: u64, kind: &str, result: &str, cause: Option<&str>| Event {
+        let ruling = |at: u64, kind: &str, result: &str, cause: Option<&str>| NodeDecision {
             node: NodeKey { cluster: "c".into(), node: "n".into() },
             decision: v1::Decision {
                 time_usec: at * 1_000_000,

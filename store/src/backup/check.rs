@@ -4,19 +4,19 @@ use std::path::Path;
 
 use evenkeel_log::{DamageReason, Survey};
 
-use super::look::{CHECKPOINT, HISTORY, LOG, Look};
+use super::look::{CHECKPOINT, HISTORY, LOG, StoreSnapshot};
 use super::manifest::{Manifest, logs_and_files};
-use super::{BackupError, Finding, Level, Report, failed};
-use crate::history::files::Kind;
+use super::{BackupError, BackupReport, Finding, Level, failed};
+use crate::history::files::FileKind;
 use crate::history::verify::verify;
 
 /// Looks through a state directory or a backup. It changes nothing, and a recommender may be writing.
 ///
 /// # Errors
 /// When a file cannot be read, or there is no store. Damage is no error.
-pub fn check(dir: &Path) -> Result<Report, BackupError> {
-    let look = Look::take(dir)?;
-    let mut report = Report { path: dir.to_owned(), ..Report::default() };
+pub fn check(dir: &Path) -> Result<BackupReport, BackupError> {
+    let look = StoreSnapshot::take(dir)?;
+    let mut report = BackupReport { path: dir.to_owned(), ..BackupReport::default() };
     of_checkpoint(dir, &look, &mut report);
     of_history(dir, &look, &mut report)?;
     of_log(
@@ -54,7 +54,7 @@ pub fn check(dir: &Path) -> Result<Report, BackupError> {
     Ok(report)
 }
 
-fn of_checkpoint(dir: &Path, look: &Look, report: &mut Report) {
+fn of_checkpoint(dir: &Path, look: &StoreSnapshot, report: &mut BackupReport) {
     let path = dir.join(CHECKPOINT);
     match (&look.checkpoint, &look.damage) {
         (Some((_, summary)), _) => {
@@ -81,7 +81,7 @@ fn of_checkpoint(dir: &Path, look: &Look, report: &mut Report) {
     }
 }
 
-fn of_history(dir: &Path, look: &Look, report: &mut Report) -> Result<(), BackupError> {
+fn of_history(dir: &Path, look: &StoreSnapshot, report: &mut BackupReport) -> Result<(), BackupError> {
     for ((day, kind), sealed) in &look.history {
         let damage = |path: &Path, offset, bytes, what| Finding {
             level: Level::Damage,
@@ -97,7 +97,7 @@ fn of_history(dir: &Path, look: &Look, report: &mut Report) -> Result<(), Backup
         };
         report.files += 1;
         report.bytes += sealed.length;
-        let minutes = look.history.get(&(*day, Kind::Minutes));
+        let minutes = look.history.get(&(*day, FileKind::Minutes));
         let minutes_path = minutes.map_or_else(|| dir.join(HISTORY), |minutes| minutes.path.clone());
         let of_minutes = minutes.and_then(|minutes| Some((minutes.file.as_ref()?, minutes.length)));
         verify((*day, *kind), file, sealed.length, of_minutes, |flaw| {
@@ -109,11 +109,11 @@ fn of_history(dir: &Path, look: &Look, report: &mut Report) -> Result<(), Backup
     Ok(())
 }
 
-const fn what_of(kind: Kind) -> &'static str {
+const fn what_of(kind: FileKind) -> &'static str {
     match kind {
-        Kind::Minutes => "minutes of containers",
-        Kind::Hours => "hours of workloads, and where their minutes are,",
-        Kind::Days => "days of workloads and images, and kills,",
+        FileKind::Minutes => "minutes of containers",
+        FileKind::Hours => "hours of workloads, and where their minutes are,",
+        FileKind::Days => "days of workloads and images, and kills,",
     }
 }
 
@@ -123,7 +123,7 @@ fn date(day: u32) -> String {
 }
 
 /// A log, whichever it is.
-fn of_log(dir: &Path, log: &Survey, lost: &str, report: &mut Report) {
+fn of_log(dir: &Path, log: &Survey, lost: &str, report: &mut BackupReport) {
     if log.is_pointer_damaged {
         report.tell(Finding {
             level: Level::Note,

@@ -8,9 +8,9 @@ use evenkeel_log::Survey;
 use evenkeel_log::private::{self, NotPrivate};
 
 use super::check::check;
-use super::look::{CHECKPOINT, HISTORY, LOG, Look, opened};
-use super::manifest::{Entry, Manifest, PART, logs_and_files};
-use super::{BackupError, Report, failed};
+use super::look::{CHECKPOINT, HISTORY, LOG, StoreSnapshot, opened};
+use super::manifest::{BackupFile, Manifest, PART, logs_and_files};
+use super::{BackupError, BackupReport, failed};
 use crate::pace::Pace;
 
 /// Copies a state directory to an empty or new one, and checks the copy; a recommender may be writing. `now_usec` is told in the
@@ -18,8 +18,8 @@ use crate::pace::Pace;
 ///
 /// # Errors
 /// When the target is not empty, or something cannot be read or written; what was written then is no backup.
-pub fn back_up(from: &Path, to: &Path, now_usec: u64) -> Result<Report, BackupError> {
-    let look = Look::take(from)?;
+pub fn back_up(from: &Path, to: &Path, now_usec: u64) -> Result<BackupReport, BackupError> {
+    let look = StoreSnapshot::take(from)?;
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     // One that is not there yet is where its parent is.
     let place = if to.exists() { real(to) } else { to.parent().map_or_else(|| real(to), real) };
@@ -85,7 +85,7 @@ pub(super) fn empty_directory(dir: &Path) -> Result<(), BackupError> {
 #[derive(Debug)]
 pub(super) struct Copy<'a> {
     pub(super) to: &'a Path,
-    pub(super) files: Vec<Entry>,
+    pub(super) files: Vec<BackupFile>,
     pub(super) pace: Pace,
 }
 
@@ -130,7 +130,7 @@ impl Copy<'_> {
         }
         file.sync_all().map_err(failed("sync", &path))?;
         private::sync_directory(&path).map_err(failed("sync the directory of", &path))?;
-        self.files.push(Entry { path: name.to_owned(), bytes: length - left, crc32c: crc });
+        self.files.push(BackupFile { path: name.to_owned(), bytes: length - left, crc32c: crc });
         Ok(())
     }
 

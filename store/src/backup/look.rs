@@ -12,7 +12,7 @@ use evenkeel_log::{Survey, private};
 
 use super::{BackupError, failed};
 use crate::checkpoint::{self, CheckpointError, Summary};
-use crate::history::files::{FileId, Kind};
+use crate::history::files::{FileId, FileKind};
 
 /// Times a store is looked at before it is given up: checkpoints are seconds apart, a look takes far less.
 const TRIES: u32 = 20;
@@ -36,7 +36,7 @@ pub(super) struct Sealed {
 
 /// Open files that belong together.
 #[derive(Debug)]
-pub(super) struct Look {
+pub(super) struct StoreSnapshot {
     pub(super) checkpoint: Option<(File, Summary)>,
     /// Why the one that is there cannot be used.
     pub(super) damage: Option<String>,
@@ -46,7 +46,7 @@ pub(super) struct Look {
     pub(super) missing: Option<(u64, u64)>,
 }
 
-impl Look {
+impl StoreSnapshot {
     /// Looks until what is seen belongs together.
     ///
     /// # Errors
@@ -128,7 +128,7 @@ pub(super) fn opened(path: &Path) -> Result<Option<File>, BackupError> {
 fn listed(dir: &Path, files: &[(u32, u32, u64)]) -> Result<BTreeMap<FileId, Sealed>, BackupError> {
     let mut found = BTreeMap::new();
     for (day, kind, length) in files {
-        let Some(kind) = Kind::of_number(*kind) else { continue };
+        let Some(kind) = FileKind::of_number(*kind) else { continue };
         let path = dir.join(format!("{day}.{}", kind.as_str()));
         let file = opened(&path)?;
         found.insert((*day, kind), Sealed { path, file, length: *length });
@@ -146,7 +146,7 @@ fn present(dir: &Path) -> Result<BTreeMap<FileId, Sealed>, BackupError> {
     };
     for entry in entries {
         let entry = entry.map_err(failed("list", dir))?;
-        let Some(id) = entry.file_name().to_str().and_then(Kind::of_name) else { continue };
+        let Some(id) = entry.file_name().to_str().and_then(FileKind::of_name) else { continue };
         let path = entry.path();
         let file = opened(&path)?;
         let length = match &file {

@@ -8,7 +8,7 @@ use evenkeel_log::{private, sealed};
 use serde::{Deserialize, Serialize};
 
 use super::look::{CHECKPOINT, HISTORY, LOG, opened};
-use super::{BackupError, Finding, Level, Report, failed};
+use super::{BackupError, BackupReport, Finding, Level, failed};
 
 /// Its name in the backup.
 pub(super) const MANIFEST: &str = "backup";
@@ -27,7 +27,7 @@ const LEFT_OUT_ENDINGS: [&str; 3] = ["new", "corrupt", "damaged"];
 
 /// One file of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct BackupFile {
     /// Below the directory.
     pub(super) path: PathBuf,
     pub(super) bytes: u64,
@@ -43,11 +43,11 @@ pub(super) struct Manifest {
     pub(super) taken_usec: u64,
     /// The release that made it.
     pub(super) release: String,
-    pub(super) files: Vec<Entry>,
+    pub(super) files: Vec<BackupFile>,
 }
 
 impl Manifest {
-    pub(super) fn new(taken_usec: u64, files: Vec<Entry>) -> Self {
+    pub(super) fn new(taken_usec: u64, files: Vec<BackupFile>) -> Self {
         Self { version: VERSION, taken_usec, release: env!("CARGO_PKG_VERSION").to_owned(), files }
     }
 
@@ -88,7 +88,7 @@ impl Manifest {
     }
 
     /// Tells which files are not as they were written.
-    pub(super) fn verify(&self, dir: &Path, report: &mut Report) -> Result<(), BackupError> {
+    pub(super) fn verify(&self, dir: &Path, report: &mut BackupReport) -> Result<(), BackupError> {
         for entry in &self.files {
             let path = dir.join(&entry.path);
             let what = match opened(&path)? {

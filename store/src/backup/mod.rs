@@ -139,7 +139,7 @@ pub struct Finding {
 /// What was looked at, and what was found.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct BackupReport {
     /// The directory.
     pub path: PathBuf,
     /// Files that count.
@@ -158,7 +158,7 @@ pub struct Report {
     pub truncated: bool,
 }
 
-impl Report {
+impl BackupReport {
     /// Whether nothing is lost.
     #[must_use]
     pub fn is_whole(&self) -> bool {

@@ -11,7 +11,7 @@ use super::check::check;
 use super::copy::{Copy, empty_directory};
 use super::look::opened;
 use super::manifest::Manifest;
-use super::{BackupError, Report, failed};
+use super::{BackupError, BackupReport, failed};
 use crate::pace::Pace;
 
 /// In a state directory that is being restored; a store is not opened beside it.
@@ -28,11 +28,11 @@ pub fn is_half_restored(state_dir: &Path) -> bool {
 ///
 /// # Errors
 /// When the directory is not empty, the backup is not whole, or something cannot be read or written.
-pub fn restore(from: &Path, to: &Path, damaged: bool) -> Result<Report, BackupError> {
+pub fn restore(from: &Path, to: &Path, damaged: bool) -> Result<BackupReport, BackupError> {
     let none = || "there is no list of its files".to_owned();
     let manifest =
         Manifest::of(from)?.ok_or_else(|| BackupError::NotABackup { path: from.to_owned(), why: none() })?;
-    let mut found = Report::default();
+    let mut found = BackupReport::default();
     manifest.verify(from, &mut found)?;
     if let Some(first) = found.findings.first().filter(|_| !damaged) {
         let first = format!("{}: {}", first.path.display(), first.what);

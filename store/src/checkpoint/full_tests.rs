@@ -10,12 +10,12 @@ use evenkeel_proto::v1;
 
 use super::{TooLarge, encode};
 use crate::config::Settings;
-use crate::ingest::record::{Entry, Taken};
+use crate::ingest::record::{IngestEntry, Taken};
 use crate::ingest::report::tell_report;
 use crate::ingest::store::Store;
 use crate::key::{Image, NodeKey, SeriesKey, StreamKey, Subject};
-use crate::state::history::{Bounds, History as _};
-use crate::state::{Event, Limits, State};
+use crate::state::history::{History as _, HistoryBounds};
+use crate::state::{Limits, NodeDecision, StoreState};
 
 const NOON: u64 = 1_700_049_600_000_000;
 const MEGABYTE: usize = 1 << 20;
@@ -42,9 +42,9 @@ fn labels(bytes: usize) -> v1::ContainerIdentity {
 }
 
 /// A state that follows five containers and whose bounds nothing here meets.
-fn unbounded() -> State {
-    let mut state = State::new(Limits {
-        history: Bounds { retention_minutes: 35 * 24 * 60, series: 1_000_000, of_node: 1_000_000 },
+fn unbounded() -> StoreState {
+    let mut state = StoreState::new(Limits {
+        history: HistoryBounds { retention_minutes: 35 * 24 * 60, series: 1_000_000, of_node: 1_000_000 },
         epochs: 10,
         containers: 1_000_000,
         per_node: 1_000,
@@ -57,7 +57,7 @@ fn unbounded() -> State {
     });
     let announced = |slot| v1::Announcement { slot, identity: Some(identity(&format!("p{slot}"))) };
     let frame = v1::Frame { sequence: 1, announced: (0..5).map(announced).collect(), ..v1::Frame::default() };
-    state.apply(NOON, Entry::Taken(Taken::new(key(), frame)));
+    state.apply(NOON, IngestEntry::Taken(Taken::new(key(), frame)));
     state.applied = 1;
     state
 }
@@ -74,7 +74,7 @@ fn filled() -> Vec<u8> {
         let inputs = [("usage".to_owned(), "1".repeat(MEGABYTE))].into();
         let reason = "r".repeat(MEGABYTE);
         let decision = v1::Decision { kind: "set".into(), reason, inputs, ..v1::Decision::default() };
-        state.events.push_back(Event { node: NodeKey::of(&key()), decision });
+        state.events.push_back(NodeDecision { node: NodeKey::of(&key()), decision });
     }
     let minute = state.clock.now();
     for i in 0..400 {

@@ -8,12 +8,12 @@ use evenkeel_model::rollup::{Aggregate, Rollup};
 
 use super::TooLarge;
 use super::messages::{
-    AsideItem, ClockItem, ColumnItem, EventItem, Kind, MetaItem, NodeItem, OpenHourItem, RepeatsItem,
+    AsideItem, ClockItem, ColumnItem, EventItem, ItemKind, MetaItem, NodeItem, OpenHourItem, RepeatsItem,
     RollupItem, SeriesItem, SlotItem, StreamItem, SubjectItem,
 };
 use crate::history::codec::{decode_minutes, decode_parts, encode_minutes, encode_parts};
 use crate::history::item::{Items, put_subject};
-use crate::history::past::Held;
+use crate::history::past::SubjectPast;
 use crate::history::peers::{NO_CAPS, Peers};
 use crate::history::replica::Replica;
 use crate::history::sealed::{OpenDay, OpenHour};
@@ -24,26 +24,26 @@ use crate::state::buffer::Buffer;
 use crate::state::clock::{Clock, Witness};
 use crate::state::follow::RestoredSlot;
 use crate::state::history::{History, Requested};
-use crate::state::minute::Entry;
+use crate::state::minute::MinuteEntry;
 use crate::state::placed::Aside;
 use crate::state::seconds::Seconds;
-use crate::state::slots::Slot;
+use crate::state::slots::StreamContainer;
 use crate::state::start::Start;
-use crate::state::stream::{Hourly, Names, Node, Stream};
-use crate::state::{Counters, Event, PanicSwitch, State};
+use crate::state::stream::{Hourly, Names, NodeState, StreamState};
+use crate::state::{NodeDecision, PanicSwitch, StateCounters, StoreState};
 
 /// Minutes for which it is kept when a subject was first heard of, where nothing of it is open.
 const YOUNG: u32 = 4 * 24 * 60;
 
 /// Calls `write` with every item of the state, in the order reading needs.
-pub(super) fn export(state: &State, mut write: impl FnMut(Kind)) {
-    write(Kind::Meta(meta(state)));
+pub(super) fn export(state: &StoreState, mut write: impl FnMut(ItemKind)) {
+    write(ItemKind::Meta(meta(state)));
     for (key, node) in &state.nodes {
-        write(Kind::Node(node_item(key, node)));
+        write(ItemKind::Node(node_item(key, node)));
     }
     for (_, series) in state.history.all() {
         let of = &series.key.of;
-        write(Kind::Series(SeriesItem {
+        write(ItemKind::Series(SeriesItem {
             cluster: of.cluster.clone(),
             namespace: of.namespace.clone(),
             workload: of.workload.clone(),
@@ -59,31 +59,31 @@ pub(super) fn export(state: &State, mut write: impl FnMut(Kind)) {
         }));
     }
     for (id, stream) in &state.streams {
-        write(Kind::Stream(stream_item(stream, state.clock.listened)));
+        write(ItemKind::Stream(stream_item(stream, state.clock.listened)));
         for slot in stream.slots.iter() {
             let buffer = state.history.get(slot.series).and_then(|s| s.buffers.get(&(*id, slot.number)));
-            write(Kind::Slot(slot_item(slot, buffer)));
+            write(ItemKind::Slot(slot_item(slot, buffer)));
         }
     }
     for (_, held) in state.past.all() {
         // Of older ones the days tell well enough.
         let is_young = held.since.is_some_and(|since| state.clock.now().saturating_sub(since) < YOUNG);
         if is_young || !(held.open_hours.is_empty() && held.open_days.is_empty()) {
-            write(Kind::Subject(subject_item(held)));
+            write(ItemKind::Subject(subject_item(held)));
         }
     }
-    for Event { node, decision } in &state.events {
+    for NodeDecision { node, decision } in &state.events {
         let (cluster, node) = (node.cluster.clone(), node.node.clone());
-        write(Kind::Event(EventItem { cluster, node, decision: decision.clone() }));
+        write(ItemKind::Event(EventItem { cluster, node, decision: decision.clone() }));
     }
     for (node, ids) in state.repeats.all() {
         let (cluster, node) = (node.cluster.clone(), node.node.clone());
         let (epochs, seqs) = ids.iter().copied().unzip();
-        write(Kind::Repeats(RepeatsItem { cluster, node, epochs, seqs }));
+        write(ItemKind::Repeats(RepeatsItem { cluster, node, epochs, seqs }));
     }
 }
 
-fn meta(state: &State) -> MetaItem {
+fn meta(state: &StoreState) -> MetaItem {
     let c = &state.counters;
     let (_, _, dropped_series) = state.history.counts();
     MetaItem {
@@ -151,7 +151,7 @@ fn clock_of(now: u32, item: Option<ClockItem>) -> Clock {
     }
 }
 
-fn node_item(key: &NodeKey, node: &Node) -> NodeItem {
+fn node_item(key: &NodeKey, node: &NodeState) -> NodeItem {
     NodeItem {
         cluster: key.cluster.clone(),
         node: key.node.clone(),
@@ -175,7 +175,7 @@ fn node_item(key: &NodeKey, node: &Node) -> NodeItem {
     }
 }
 
-fn stream_item(stream: &Stream, listened: u32) -> StreamItem {
+fn stream_item(stream: &StreamState, listened: u32) -> StreamItem {
     StreamItem {
         key: stream.key.clone(),
         last: stream.position.last,
@@ -206,7 +206,7 @@ fn replica_of(bytes: &[u8]) -> Option<Replica> {
     Some(Replica { hour, pod, starved_ms, heights: [cpu?, memory?], start })
 }
 
-fn subject_item(held: &Held) -> SubjectItem {
+fn subject_item(held: &SubjectPast) -> SubjectItem {
     let mut key = Vec::new();
     put_subject(&mut key, &held.key);
     let hours = held.open_hours.iter().map(|open| {
@@ -256,7 +256,7 @@ fn open_day(bytes: &[u8]) -> Option<OpenDay> {
     })
 }
 
-fn slot_item(slot: &Slot, buffer: Option<&Buffer>) -> SlotItem {
+fn slot_item(slot: &StreamContainer, buffer: Option<&Buffer>) -> SlotItem {
     let numbers = |a: &Aggregate| vec![a.count, a.sum, a.min, a.max];
     let open = slot.open.as_ref().map(|(minute, r)| RollupItem {
         minute: *minute,
@@ -298,17 +298,17 @@ fn slot_item(slot: &Slot, buffer: Option<&Buffer>) -> SlotItem {
 
 /// Puts items back into an empty state.
 pub(super) struct Importer<'a> {
-    state: &'a mut State,
+    state: &'a mut StoreState,
     stream: Option<(u64, StreamKey)>,
     files: Vec<(u32, u32, u64)>,
     /// What the writer of the checkpoint had counted.
-    counted: Counters,
+    counted: StateCounters,
     dropped_series: u64,
 }
 
 impl<'a> Importer<'a> {
-    pub(super) fn new(state: &'a mut State) -> Self {
-        Self { state, stream: None, files: Vec::new(), counted: Counters::default(), dropped_series: 0 }
+    pub(super) fn new(state: &'a mut StoreState) -> Self {
+        Self { state, stream: None, files: Vec::new(), counted: StateCounters::default(), dropped_series: 0 }
     }
 
     /// Day, kind and length of the history's files, and what was too large to be taken in.
@@ -326,19 +326,19 @@ impl<'a> Importer<'a> {
     }
 
     /// Takes one item; what is wrong with it otherwise.
-    pub(super) fn take(&mut self, kind: Kind) -> Result<(), &'static str> {
+    pub(super) fn take(&mut self, kind: ItemKind) -> Result<(), &'static str> {
         match kind {
-            Kind::Meta(item) => self.meta(item),
-            Kind::Node(item) => self.node(item),
-            Kind::Stream(item) => return self.stream(item),
-            Kind::Slot(item) => return self.slot(item),
-            Kind::Series(item) => return self.series(item),
-            Kind::Subject(item) => return self.subject(&item),
-            Kind::Files(item) => self.files = item.list(),
-            Kind::Event(EventItem { cluster, node, decision }) => {
-                self.state.keep_event(Event { node: NodeKey { cluster, node }, decision });
+            ItemKind::Meta(item) => self.meta(item),
+            ItemKind::Node(item) => self.node(item),
+            ItemKind::Stream(item) => return self.stream(item),
+            ItemKind::Slot(item) => return self.slot(item),
+            ItemKind::Series(item) => return self.series(item),
+            ItemKind::Subject(item) => return self.subject(&item),
+            ItemKind::Files(item) => self.files = item.list(),
+            ItemKind::Event(EventItem { cluster, node, decision }) => {
+                self.state.keep_event(NodeDecision { node: NodeKey { cluster, node }, decision });
             }
-            Kind::Repeats(RepeatsItem { cluster, node, epochs, seqs }) => {
+            ItemKind::Repeats(RepeatsItem { cluster, node, epochs, seqs }) => {
                 let node = NodeKey { cluster, node };
                 for (epoch, seq) in epochs.into_iter().zip(seqs) {
                     self.state.repeats.is_first(&node, epoch, seq);
@@ -358,7 +358,7 @@ impl<'a> Importer<'a> {
         };
         let mut counters = item.counters.into_iter();
         let mut next = || counters.next().unwrap_or(0);
-        self.state.counters = Counters {
+        self.state.counters = StateCounters {
             frames: next(),
             samples: next(),
             unreadable: next(),
@@ -367,7 +367,7 @@ impl<'a> Importer<'a> {
             lost: next(),
             refused_containers: next(),
             forgotten: next(),
-            ..Counters::default()
+            ..StateCounters::default()
         };
         let (_entries, series) = (next(), next());
         let read = &mut self.state.counters;
@@ -383,7 +383,7 @@ impl<'a> Importer<'a> {
 
     fn node(&mut self, item: NodeItem) {
         let key = NodeKey { cluster: item.cluster, node: item.node };
-        let node = Node {
+        let node = NodeState {
             version: item.version,
             facts: item.facts,
             epoch: item.epoch,
@@ -531,8 +531,8 @@ fn origin_of(written: u64) -> Option<u32> {
 }
 
 /// Minutes of an earlier release, which kept each resource by itself and CPU in thousandths.
-fn earlier_minutes(cpu: Vec<Entry>, memory: Vec<Entry>) -> Vec<(u32, Rollup)> {
-    let whole = |e: &Entry, unit: u64| Aggregate {
+fn earlier_minutes(cpu: Vec<MinuteEntry>, memory: Vec<MinuteEntry>) -> Vec<(u32, Rollup)> {
+    let whole = |e: &MinuteEntry, unit: u64| Aggregate {
         count: u64::from(e.count),
         sum: e.mean.saturating_mul(u64::from(e.count)).saturating_mul(unit),
         min: e.min.saturating_mul(unit),
@@ -566,7 +566,7 @@ fn in_micro(milli: Aggregate) -> Aggregate {
 }
 
 impl ColumnItem {
-    fn entries(self) -> Result<Vec<Entry>, &'static str> {
+    fn entries(self) -> Result<Vec<MinuteEntry>, &'static str> {
         let len = self.minutes.len();
         if [self.counts.len(), self.means.len(), self.below.len(), self.above.len()] != [len; 4] {
             return Err("the columns of a series differ in length");
@@ -576,7 +576,7 @@ impl ColumnItem {
         for (i, change) in self.minutes.iter().enumerate() {
             before = before.checked_add(*change).ok_or("a minute is out of range")?;
             let mean = self.means[i];
-            entries.push(Entry {
+            entries.push(MinuteEntry {
                 minute: u32::try_from(before).map_err(|_| "a minute is out of range")?,
                 count: self.counts[i],
                 mean,

@@ -7,12 +7,12 @@ use prost::Message;
 /// One item; a checkpoint is a sequence of them. A slot belongs to the stream before it.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Item {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
-    pub(super) kind: Option<Kind>,
+    #[prost(oneof = "ItemKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    pub(super) kind: Option<ItemKind>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub(super) enum Kind {
+pub(super) enum ItemKind {
     #[prost(message, tag = "1")]
     Meta(MetaItem),
     #[prost(message, tag = "2")]

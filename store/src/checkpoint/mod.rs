@@ -27,9 +27,9 @@ use evenkeel_log::private;
 use prost::Message;
 
 use crate::pace::Pace;
-use crate::state::State;
+use crate::state::StoreState;
 use items::Importer;
-use messages::{FilesItem, Item, Kind};
+use messages::{FilesItem, Item, ItemKind};
 
 const MAGIC: [u8; 8] = *b"EVKEELCP";
 const VERSION: u32 = 2;
@@ -74,7 +74,7 @@ pub enum CheckpointError {
 pub struct Draft(Vec<u8>);
 
 /// What is open of the state.
-pub fn encode(state: &State) -> Draft {
+pub fn encode(state: &StoreState) -> Draft {
     let (mut draft, mut pace) = (Draft(vec![0; HEADER]), Pace::start());
     items::export(state, |kind| {
         draft.put(kind);
@@ -84,14 +84,14 @@ pub fn encode(state: &State) -> Draft {
 }
 
 impl Draft {
-    fn put(&mut self, kind: Kind) {
+    fn put(&mut self, kind: ItemKind) {
         let item = Item { kind: Some(kind) };
         item.encode_length_delimited(&mut self.0).expect("a vector grows as needed");
     }
 
     /// The bytes of the file, with the lengths of the history's files that belong to it: day, kind, bytes.
     pub fn finish(mut self, files: &[(u32, u32, u64)]) -> Vec<u8> {
-        self.put(Kind::Files(FilesItem::of(files)));
+        self.put(ItemKind::Files(FilesItem::of(files)));
         let mut out = self.0;
         let (length, crc) = ((out.len() - HEADER) as u64, crc32c::crc32c(&out[HEADER..]));
         out[..8].copy_from_slice(&MAGIC);
@@ -106,7 +106,7 @@ impl Draft {
 
 /// What a checkpoint file holds besides the state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Read {
+pub struct CheckpointSummary {
     /// Its size.
     pub bytes: u64,
     /// Day, kind and length of every file of the history.
@@ -157,7 +157,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
 
 /// Reads the file into an empty state; nothing where there is no file. One item is in memory at a time: the file may hold
 /// more than there is room for.
-pub fn read(path: &Path, state: &mut State) -> Result<Option<Read>, CheckpointError> {
+pub fn read(path: &Path, state: &mut StoreState) -> Result<Option<CheckpointSummary>, CheckpointError> {
     let failed = |source| CheckpointError::Io { op: "read", path: path.to_owned(), source };
     let file = match private::open(path) {
         Ok(file) => file,
@@ -167,7 +167,7 @@ pub fn read(path: &Path, state: &mut State) -> Result<Option<Read>, CheckpointEr
     let mut importer = Importer::new(state);
     let length = items(path, &file, |kind| importer.take(kind))?;
     let (files, too_large) = importer.finish();
-    Ok(Some(Read { bytes: HEADER as u64 + length, files, too_large }))
+    Ok(Some(CheckpointSummary { bytes: HEADER as u64 + length, files, too_large }))
 }
 
 /// What a checkpoint says of the files that belong to it.
@@ -186,8 +186,8 @@ pub(crate) fn summary(path: &Path, file: &File) -> Result<Summary, CheckpointErr
     let mut summary = Summary::default();
     let length = items(path, file, |kind| {
         match kind {
-            Kind::Meta(meta) => summary.applied = meta.applied,
-            Kind::Files(files) => summary.files = files.list(),
+            ItemKind::Meta(meta) => summary.applied = meta.applied,
+            ItemKind::Files(files) => summary.files = files.list(),
             _ => {}
         }
         Ok(())
@@ -200,7 +200,7 @@ pub(crate) fn summary(path: &Path, file: &File) -> Result<Summary, CheckpointErr
 fn items(
     path: &Path,
     file: &File,
-    mut show: impl FnMut(Kind) -> Result<(), &'static str>,
+    mut show: impl FnMut(ItemKind) -> Result<(), &'static str>,
 ) -> Result<u64, CheckpointError> {
     let failed = |source| CheckpointError::Io { op: "read", path: path.to_owned(), source };
     let damaged = |what: &str| CheckpointError::Damaged { path: path.to_owned(), what: what.to_owned() };

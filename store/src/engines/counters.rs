@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::failure::Failure;
+use super::failure::EngineFailure;
 
 /// Counts of one engine since the start. Values are those of the history: a minute, an hour, a day, an event.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct EngineCounters {
     /// Values the engine has acknowledged.
     pub written: AtomicU64,
     /// Values it refused for good: too old, out of order, larger than it can keep.
@@ -27,16 +27,18 @@ pub struct Counters {
     pub refusals: AtomicU64,
 }
 
-impl Counters {
+impl EngineCounters {
     /// Counts a failed request.
-    pub(crate) fn failed(&self, failure: &Failure) {
+    pub(crate) fn failed(&self, failure: &EngineFailure) {
         add(
             match failure {
-                Failure::Down { .. } | Failure::Slow { .. } | Failure::Busy { .. } => &self.unavailable,
-                Failure::Malformed { .. } | Failure::TooLong => &self.malformed,
-                Failure::TooLarge { .. } | Failure::Refused { .. } | Failure::Misdirected { .. } => {
-                    &self.refusals
+                EngineFailure::Down { .. } | EngineFailure::Slow { .. } | EngineFailure::Busy { .. } => {
+                    &self.unavailable
                 }
+                EngineFailure::Malformed { .. } | EngineFailure::TooLong => &self.malformed,
+                EngineFailure::TooLarge { .. }
+                | EngineFailure::Refused { .. }
+                | EngineFailure::Misdirected { .. } => &self.refusals,
             },
             1,
         );

@@ -6,7 +6,7 @@ use crate::history::exchange::EngineError;
 
 /// Why an engine did not do what it was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum EngineFailure {
     /// Nobody answers, the answer broke off, or it says that the engine itself failed. Tried again.
     #[error("the engine does not answer: {what}")]
     Down {
@@ -57,7 +57,7 @@ pub(crate) enum Failure {
     },
 }
 
-impl Failure {
+impl EngineFailure {
     /// What the seam knows of it.
     pub(crate) fn of(self, engine: &str) -> EngineError {
         let (engine, what) = (engine.to_owned(), self.to_string());

@@ -12,7 +12,7 @@ use ureq::http::{Response, Uri};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
-use super::failure::Failure;
+use super::failure::EngineFailure;
 
 /// Longest part of a refusal's body that is read, and told.
 const REFUSAL: u64 = 512;
@@ -145,14 +145,14 @@ impl Client {
     /// Sends a body; an answer that is a success is read no further than its bound and thrown away.
     ///
     /// # Errors
-    /// [`Failure`] by what went wrong.
+    /// [`EngineFailure`] by what went wrong.
     pub(super) fn post(
         &self,
         path: &str,
         query: &[(&str, &str)],
         headers: &[(&str, &str)],
         body: &[u8],
-    ) -> Result<(), Failure> {
+    ) -> Result<(), EngineFailure> {
         let url = self.url(path, query);
         let mut request = self.agent.post(&url);
         for (name, value) in headers {
@@ -169,8 +169,8 @@ impl Client {
     /// Asks by POST, where questions may be long; returns the answer's body, bounded by `max_answer`.
     ///
     /// # Errors
-    /// [`Failure`] by what went wrong.
-    pub(super) fn ask(&self, path: &str, form: &[(&str, &str)]) -> Result<Answer, Failure> {
+    /// [`EngineFailure`] by what went wrong.
+    pub(super) fn ask(&self, path: &str, form: &[(&str, &str)]) -> Result<BoundedBody, EngineFailure> {
         let mut request = self.agent.post(self.url(path, &[]));
         for (name, value) in &self.headers {
             request = request.header(name, value);
@@ -178,7 +178,7 @@ impl Client {
         let answer = request.send_form(form.iter().copied()).map_err(failure)?;
         let body = accepted(answer)?.into_body();
         // The library's own bound is off: what it reports could not be told from a broken connection.
-        Ok(Answer::over(body.into_with_config().limit(u64::MAX).reader(), self.max_answer))
+        Ok(BoundedBody::over(body.into_with_config().limit(u64::MAX).reader(), self.max_answer))
     }
 
     fn url(&self, path: &str, query: &[(&str, &str)]) -> String {
@@ -194,31 +194,31 @@ impl Client {
 }
 
 /// The body of an answer, bounded. Remembers why it ended, since readers of formats hide that.
-pub(crate) struct Answer {
+pub(crate) struct BoundedBody {
     reader: Box<dyn Read>,
     left: u64,
-    ended: Option<Failure>,
+    ended: Option<EngineFailure>,
 }
 
-impl Answer {
+impl BoundedBody {
     /// A body of at most so many bytes.
     pub(crate) fn over(reader: impl Read + 'static, most: u64) -> Self {
         Self { reader: Box::new(reader), left: most, ended: None }
     }
 
     /// Why reading stopped where the body did not simply end: too long, too slow, broken off.
-    pub(crate) fn take_failure(&mut self) -> Option<Failure> {
+    pub(crate) fn take_failure(&mut self) -> Option<EngineFailure> {
         self.ended.take()
     }
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for BoundedBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Answer").field("left", &self.left).field("ended", &self.ended).finish_non_exhaustive()
     }
 }
 
-impl Read for Answer {
+impl Read for BoundedBody {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(into.len());
         if most == 0 && !into.is_empty() {
@@ -227,7 +227,7 @@ impl Read for Answer {
             return match self.reader.read(&mut one) {
                 Ok(0) => Ok(0),
                 Ok(_) => {
-                    self.ended = Some(Failure::TooLong);
+                    self.ended = Some(EngineFailure::TooLong);
                     Err(io::Error::other("the answer is too long"))
                 }
                 Err(error) => Err(self.broken(error)),
@@ -243,7 +243,7 @@ impl Read for Answer {
     }
 }
 
-impl Answer {
+impl BoundedBody {
     fn broken(&mut self, error: io::Error) -> io::Error {
         let text = error.to_string();
         self.ended = Some(failure(ureq::Error::from(error)));
@@ -252,7 +252,7 @@ impl Answer {
 }
 
 /// What a status means. Statuses that say "not now" are told apart from those that say "never".
-fn accepted(answer: Response<Body>) -> Result<Response<Body>, Failure> {
+fn accepted(answer: Response<Body>) -> Result<Response<Body>, EngineFailure> {
     let status = answer.status().as_u16();
     if answer.status().is_success() {
         return Ok(answer);
@@ -264,26 +264,26 @@ fn accepted(answer: Response<Body>) -> Result<Response<Body>, Failure> {
     let said = String::from_utf8_lossy(&said).trim().replace(|c: char| c.is_control(), " ");
     let what = format!("status {status}: {said}");
     Err(match status {
-        413 => Failure::TooLarge { what },
-        408 | 429 | 503 | 507 => Failure::Busy { what, wait: wait.map(Duration::from_secs) },
-        500 | 502 | 504 => Failure::Down { what },
-        400 | 409 | 422 => Failure::Refused { what },
-        _ => Failure::Misdirected { what },
+        413 => EngineFailure::TooLarge { what },
+        408 | 429 | 503 | 507 => EngineFailure::Busy { what, wait: wait.map(Duration::from_secs) },
+        500 | 502 | 504 => EngineFailure::Down { what },
+        400 | 409 | 422 => EngineFailure::Refused { what },
+        _ => EngineFailure::Misdirected { what },
     })
 }
 
 /// What kept an answer from coming.
-fn failure(error: ureq::Error) -> Failure {
+fn failure(error: ureq::Error) -> EngineFailure {
     let what = error.to_string();
     match error {
-        ureq::Error::Timeout(_) => Failure::Slow { what },
+        ureq::Error::Timeout(_) => EngineFailure::Slow { what },
         ureq::Error::Io(inner) => match inner.get_ref().and_then(|e| e.downcast_ref::<ureq::Error>()) {
-            Some(ureq::Error::Timeout(_)) => Failure::Slow { what },
-            _ if inner.kind() == io::ErrorKind::TimedOut => Failure::Slow { what },
-            _ => Failure::Down { what },
+            Some(ureq::Error::Timeout(_)) => EngineFailure::Slow { what },
+            _ if inner.kind() == io::ErrorKind::TimedOut => EngineFailure::Slow { what },
+            _ => EngineFailure::Down { what },
         },
-        ureq::Error::Protocol(_) | ureq::Error::Decompress(..) => Failure::Malformed { what },
-        _ => Failure::Down { what },
+        ureq::Error::Protocol(_) | ureq::Error::Decompress(..) => EngineFailure::Malformed { what },
+        _ => EngineFailure::Down { what },
     }
 }
 

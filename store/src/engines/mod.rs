@@ -33,7 +33,7 @@ mod rows;
 mod samples;
 pub mod worker;
 
-pub use counters::Counters;
+pub use counters::EngineCounters;
 pub use http::{Address, AddressError, Login, Secret};
 pub use influx::Influx;
 pub use open::{OpenError, open};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::counters::Counters;
+use super::counters::EngineCounters;
 use super::http::{Address, AddressError, Login, Secret};
 use super::{Influx, Prometheus};
 use crate::config::{EngineKind, EngineSection, HeaderValue, SecretFrom};
@@ -36,7 +36,7 @@ pub enum OpenError {
 ///
 /// # Errors
 /// [`OpenError`] when the section cannot be used.
-pub fn open(section: &EngineSection, counters: &Arc<Counters>) -> Result<Box<dyn Engine>, OpenError> {
+pub fn open(section: &EngineSection, counters: &Arc<EngineCounters>) -> Result<Box<dyn Engine>, OpenError> {
     let recent = u32::try_from(section.recent.minutes()).unwrap_or(u32::MAX);
     let address = address(section)?;
     let counters = Arc::clone(counters);

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use super::failure::Failure;
-use super::row::{Faults, Row, Table};
+use super::failure::EngineFailure;
+use super::row::{EngineRow, Faults, RowKind};
 use super::rows;
 use crate::history::exchange::{Batch, Coverage};
 
@@ -20,7 +20,7 @@ const MANY: usize = 40_000;
 const SKIPPED_IN_A_ROW: u32 = 3;
 
 /// Rows of one window.
-pub(super) type Window = Result<(Vec<Row>, Faults), Failure>;
+pub(super) type Window = Result<(Vec<EngineRow>, Faults), EngineFailure>;
 
 /// How far a reading has come.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ struct Cursor {
     asked: (u32, u32),
     /// Where tables other than days begin.
     recent_from: u32,
-    /// Position in [`Table::ALL`].
+    /// Position in [`RowKind::ALL`].
     table: usize,
     at_ms: u64,
     length_ms: u64,
@@ -66,11 +66,11 @@ impl Cursor {
     /// Begins with a table. Periods that began before the time that was asked for are not read: a part of an hour can
     /// not be told from the hour.
     fn begin(&mut self) {
-        let Some(table) = Table::ALL.get(self.table) else { return };
+        let Some(table) = RowKind::ALL.get(self.table) else { return };
         let from = match table {
-            Table::CpuDay | Table::MemoryDay => self.asked.0,
+            RowKind::CpuDay | RowKind::MemoryDay => self.asked.0,
             // Those of days that ended are in the days.
-            Table::CpuPart | Table::MemoryPart => {
+            RowKind::CpuPart | RowKind::MemoryPart => {
                 self.recent_from.max(self.asked.1.saturating_sub(PART_MINUTES))
             }
             _ => self.recent_from,
@@ -82,17 +82,17 @@ impl Cursor {
 }
 
 /// Length of the first window: short enough for some thousand workloads.
-const fn first_length_ms(table: Table) -> u64 {
+const fn first_length_ms(table: RowKind) -> u64 {
     match table {
-        Table::Minute => 10 * MINUTE_MS,
-        Table::CpuHour | Table::MemoryHour => 12 * 60 * MINUTE_MS,
-        Table::CpuPart | Table::MemoryPart => 2 * 60 * MINUTE_MS,
-        Table::CpuDay | Table::MemoryDay | Table::Event => 7 * 24 * 60 * MINUTE_MS,
+        RowKind::Minute => 10 * MINUTE_MS,
+        RowKind::CpuHour | RowKind::MemoryHour => 12 * 60 * MINUTE_MS,
+        RowKind::CpuPart | RowKind::MemoryPart => 2 * 60 * MINUTE_MS,
+        RowKind::CpuDay | RowKind::MemoryDay | RowKind::Event => 7 * 24 * 60 * MINUTE_MS,
     }
 }
 
 /// Length of the shortest window; a longer one is a multiple of it.
-const fn least_length_ms(table: Table) -> u64 {
+const fn least_length_ms(table: RowKind) -> u64 {
     if table.period_ms() < MINUTE_MS { MINUTE_MS } else { table.period_ms() }
 }
 
@@ -110,16 +110,16 @@ impl Reading {
     pub(super) fn run(
         &mut self,
         asked: (u32, u32),
-        window: &mut dyn FnMut(Table, u64, u64) -> Window,
+        window: &mut dyn FnMut(RowKind, u64, u64) -> Window,
         sink: &mut dyn FnMut(Batch),
-    ) -> Result<Coverage, Failure> {
+    ) -> Result<Coverage, EngineFailure> {
         let mut cursor = self
             .cursor
             .take()
             .filter(|c| c.asked == asked)
             .unwrap_or_else(|| Cursor::new(asked, self.recent));
         let end_ms = u64::from(asked.1) * MINUTE_MS;
-        while let Some(table) = Table::ALL.get(cursor.table).copied() {
+        while let Some(table) = RowKind::ALL.get(cursor.table).copied() {
             if cursor.at_ms >= end_ms {
                 cursor.table += 1;
                 cursor.begin();
@@ -144,7 +144,7 @@ impl Reading {
 }
 
 impl Cursor {
-    fn next(&mut self, table: Table, to_ms: u64, rows: usize) {
+    fn next(&mut self, table: RowKind, to_ms: u64, rows: usize) {
         self.at_ms = to_ms;
         self.skipped = 0;
         if rows < FEW {
@@ -154,13 +154,13 @@ impl Cursor {
         }
     }
 
-    fn halve(&mut self, table: Table) {
+    fn halve(&mut self, table: RowKind) {
         let least = least_length_ms(table);
         self.length_ms = (self.length_ms / 2 / least * least).max(least);
     }
 
     /// Asks for less, or leaves a window out that cannot be made smaller and would be refused again.
-    fn less(&mut self, table: Table, to_ms: u64, failure: Failure) -> Result<(), Failure> {
+    fn less(&mut self, table: RowKind, to_ms: u64, failure: EngineFailure) -> Result<(), EngineFailure> {
         if !failure.asks_for_less() {
             return Err(failure);
         }
@@ -169,7 +169,7 @@ impl Cursor {
             return Ok(());
         }
         self.skipped += 1;
-        if matches!(failure, Failure::Slow { .. }) || self.skipped >= SKIPPED_IN_A_ROW {
+        if matches!(failure, EngineFailure::Slow { .. }) || self.skipped >= SKIPPED_IN_A_ROW {
             return Err(failure);
         }
         tracing::warn!(table = table.name(), from_ms = self.at_ms, to_ms, %failure, "a window of history is left out");
@@ -180,7 +180,7 @@ impl Cursor {
 }
 
 impl Cursor {
-    fn take(&mut self, rows: &[Row], faults: &Faults, end_ms: u64, sink: &mut dyn FnMut(Batch)) {
+    fn take(&mut self, rows: &[EngineRow], faults: &Faults, end_ms: u64, sink: &mut dyn FnMut(Batch)) {
         let mut batch = Batch::default();
         self.coverage.refused += faults.total();
         for row in rows.iter().filter(|row| row.begin_ms < end_ms) {
@@ -200,14 +200,14 @@ impl Cursor {
         }
     }
 
-    fn cover(&mut self, row: &Row, end_ms: u64) {
+    fn cover(&mut self, row: &EngineRow, end_ms: u64) {
         let minute = |ms: u64| u32::try_from(ms / MINUTE_MS).unwrap_or(u32::MAX);
         let last_ms = row.begin_ms + row.table.period_ms().max(MINUTE_MS) - MINUTE_MS;
         let (first, last) = (minute(row.begin_ms), minute(last_ms.min(end_ms.saturating_sub(1))));
         let (from, to) = self.coverage.span.unwrap_or((first, last));
         self.coverage.span = Some((from.min(first), to.max(last)));
-        if matches!(row.table, Table::Minute | Table::CpuHour | Table::MemoryHour) {
-            self.hours.insert(row.begin_ms / Table::CpuHour.period_ms());
+        if matches!(row.table, RowKind::Minute | RowKind::CpuHour | RowKind::MemoryHour) {
+            self.hours.insert(row.begin_ms / RowKind::CpuHour.period_ms());
         }
     }
 
@@ -223,15 +223,15 @@ impl Cursor {
 mod tests {
     use super::*;
 
-    fn slow() -> Failure {
-        Failure::Slow { what: "test".into() }
+    fn slow() -> EngineFailure {
+        EngineFailure::Slow { what: "test".into() }
     }
 
     /// Every window that was asked for of one table.
     fn asked(
-        of: Table,
+        of: RowKind,
         mut answer: impl FnMut(u64, u64) -> Window,
-    ) -> (Vec<(u64, u64)>, Result<Coverage, Failure>) {
+    ) -> (Vec<(u64, u64)>, Result<Coverage, EngineFailure>) {
         let mut seen = Vec::new();
         let mut window = |table, from, to| {
             if table != of {
@@ -246,11 +246,11 @@ mod tests {
 
     #[test]
     fn windows_tile_the_span_at_whole_periods_and_grow_while_empty() {
-        let (seen, done) = asked(Table::Minute, |_, _| Ok((Vec::new(), Faults::default())));
+        let (seen, done) = asked(RowKind::Minute, |_, _| Ok((Vec::new(), Faults::default())));
         assert_eq!(done.unwrap(), Coverage::default());
         assert_eq!((seen[0], seen[1], seen.last().unwrap().1), ((7, 17), (17, 37), 4325));
         assert!(seen.windows(2).all(|w| w[0].1 == w[1].0) && seen.len() < 12, "{seen:?}");
-        let (seen, _) = asked(Table::CpuHour, |_, _| Ok((Vec::new(), Faults::default())));
+        let (seen, _) = asked(RowKind::CpuHour, |_, _| Ok((Vec::new(), Faults::default())));
         assert_eq!(
             (seen[0].0, seen.last().unwrap().1),
             (60, 73 * 60),
@@ -266,15 +266,15 @@ mod tests {
             Ok((Vec::new(), Faults::default()))
         };
         Reading::new(1440).run((0, 3 * 1440), &mut window, &mut |_| {}).unwrap();
-        let want = |table| if matches!(table, Table::CpuDay | Table::MemoryDay) { 0 } else { 2 * 1440 };
+        let want = |table| if matches!(table, RowKind::CpuDay | RowKind::MemoryDay) { 0 } else { 2 * 1440 };
         // Parts of days no longer ago than two days, of which one is kept.
-        assert!(Table::ALL.iter().all(|table| seen[table] == want(*table)), "{seen:?}");
+        assert!(RowKind::ALL.iter().all(|table| seen[table] == want(*table)), "{seen:?}");
     }
 
     #[test]
     fn gaps_are_counted() {
-        let row = |minute: u64| Row {
-            table: Table::Minute,
+        let row = |minute: u64| EngineRow {
+            table: RowKind::Minute,
             labels: [("container".to_owned(), "main".to_owned())].into(),
             begin_ms: minute * MINUTE_MS,
             numbers: [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
@@ -286,7 +286,7 @@ mod tests {
         };
         let mut window = |table, from: u64, to: u64| {
             let minutes = [65, 70, 130, 610].into_iter().filter(|m| (from..to).contains(&(m * MINUTE_MS)));
-            let rows = if table == Table::Minute { minutes.map(row).collect() } else { Vec::new() };
+            let rows = if table == RowKind::Minute { minutes.map(row).collect() } else { Vec::new() };
             Ok((rows, Faults::default()))
         };
         let done = Reading::new(u32::MAX).run((0, 1440), &mut window, &mut |_| {}).unwrap();
@@ -296,24 +296,24 @@ mod tests {
 
     #[test]
     fn what_is_too_much_is_asked_in_smaller_parts() {
-        let (seen, done) = asked(Table::Minute, |from, to| {
+        let (seen, done) = asked(RowKind::Minute, |from, to| {
             if to - from > 3 * MINUTE_MS { Err(slow()) } else { Ok((Vec::new(), Faults::default())) }
         });
         done.unwrap();
         assert_eq!(&seen[..3], &[(7, 17), (7, 12), (7, 9)]);
-        let (seen, done) = asked(Table::Minute, |_, _| Err(slow()));
+        let (seen, done) = asked(RowKind::Minute, |_, _| Err(slow()));
         assert_eq!((done.unwrap_err(), *seen.last().unwrap()), (slow(), (7, 8)));
     }
 
     #[test]
     fn one_window_that_is_refused_is_left_out_and_counted_and_all_refused_is_an_error() {
-        let (_, done) = asked(Table::Minute, |from, to| {
+        let (_, done) = asked(RowKind::Minute, |from, to| {
             let hit = from <= 100 * MINUTE_MS && 100 * MINUTE_MS < to;
-            if hit { Err(Failure::TooLong) } else { Ok((Vec::new(), Faults::default())) }
+            if hit { Err(EngineFailure::TooLong) } else { Ok((Vec::new(), Faults::default())) }
         });
         assert_eq!(done.unwrap().refused, 1);
-        let (_, done) = asked(Table::Minute, |_, _| Err(Failure::TooLong));
-        assert_eq!(done.unwrap_err(), Failure::TooLong);
+        let (_, done) = asked(RowKind::Minute, |_, _| Err(EngineFailure::TooLong));
+        assert_eq!(done.unwrap_err(), EngineFailure::TooLong);
     }
 
     #[test]
@@ -323,8 +323,8 @@ mod tests {
         let mut fail = true;
         for _ in 0..2 {
             let mut window = |table, from: u64, _to| {
-                if table == Table::Minute && from > 100 * MINUTE_MS && std::mem::take(&mut fail) {
-                    return Err(Failure::Down { what: "test".into() });
+                if table == RowKind::Minute && from > 100 * MINUTE_MS && std::mem::take(&mut fail) {
+                    return Err(EngineFailure::Down { what: "test".into() });
                 }
                 seen.push((table, from));
                 Ok((Vec::new(), Faults::default()))
@@ -335,6 +335,6 @@ mod tests {
         once.dedup();
         assert_eq!(seen, once, "no window is read twice");
         // All but the two of days that go on, which are asked for from two days ago.
-        assert_eq!(seen.iter().filter(|(_, from)| *from == 0).count(), Table::ALL.len() - 2);
+        assert_eq!(seen.iter().filter(|(_, from)| *from == 0).count(), RowKind::ALL.len() - 2);
     }
 }

@@ -11,12 +11,12 @@ pub(crate) type Labels = BTreeMap<String, String>;
 /// Every name in an engine begins with this.
 pub(crate) const PREFIX: &str = "evenkeel_";
 
-/// Times within a second at which rows of one series and period may lie; see [`Row::time_ms`].
+/// Times within a second at which rows of one series and period may lie; see [`EngineRow::time_ms`].
 pub(crate) const SLOTS_MS: u64 = 1000;
 
 /// A kind of row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Table {
+pub(crate) enum RowKind {
     /// A minute of one container.
     Minute,
     /// An hour of CPU use of a workload's container.
@@ -35,7 +35,7 @@ pub(crate) enum Table {
     Event,
 }
 
-impl Table {
+impl RowKind {
     /// All of them in the order in which they are read back: what answers most questions with least data comes first.
     pub(crate) const ALL: [Self; 8] = [
         Self::CpuDay,
@@ -110,24 +110,24 @@ impl Table {
 
 /// One row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Row {
-    pub(crate) table: Table,
+pub(crate) struct EngineRow {
+    pub(crate) table: RowKind,
     pub(crate) labels: Labels,
     /// Begin of its period since 1970, milliseconds.
     pub(crate) begin_ms: u64,
-    /// In the order of [`Table::numbers`].
+    /// In the order of [`RowKind::numbers`].
     pub(crate) numbers: Vec<Option<u64>>,
-    /// In the order of [`Table::histograms`].
+    /// In the order of [`RowKind::histograms`].
     pub(crate) histograms: Vec<Option<Histogram>>,
 }
 
-impl Row {
+impl EngineRow {
     /// The time under which an engine keeps it: in the first second of its period, at a millisecond that follows from
     /// its content. So a row that is written again replaces itself, and what arrives late for the same series and
     /// period lies beside what was there, to be merged when it is read. One late row in a thousand meets the time of
     /// the row before it; then it is refused or replaces it, as the engine does.
     pub(crate) fn time_ms(&self) -> u64 {
-        if self.table == Table::Event {
+        if self.table == RowKind::Event {
             return self.begin_ms;
         }
         let mut sum = 0;

@@ -5,7 +5,7 @@ use evenkeel_model::rollup::Aggregate;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::history::{Cause, Day, Event, Hour, Scope};
 
-use super::row::{Labels, Row, Table};
+use super::row::{EngineRow, Labels, RowKind};
 use crate::history::exchange::{Batch, DayOf, EventOf, HourOf, MinuteOf, PartOf};
 use crate::key::Subject;
 
@@ -14,8 +14,8 @@ pub(crate) const LABELS: [&str; 10] =
     ["scope", "cluster", "namespace", "workload", "container", "image", "tag", "command", "replica", "cause"];
 
 /// The rows of a batch, by time.
-pub(crate) fn rows(batch: &Batch) -> Vec<Row> {
-    let mut rows: Vec<Row> = batch.minutes.iter().map(of_minute).collect();
+pub(crate) fn rows(batch: &Batch) -> Vec<EngineRow> {
+    let mut rows: Vec<EngineRow> = batch.minutes.iter().map(of_minute).collect();
     rows.extend(batch.hours.iter().map(of_hour));
     rows.extend(batch.days.iter().map(of_day));
     rows.extend(batch.parts.iter().map(of_part));
@@ -25,21 +25,21 @@ pub(crate) fn rows(batch: &Batch) -> Vec<Row> {
 }
 
 /// Puts the value of a row into a batch; false where the row is not one of ours.
-pub(crate) fn take(row: &Row, batch: &mut Batch) -> bool {
+pub(crate) fn take(row: &EngineRow, batch: &mut Batch) -> bool {
     match row.table {
-        Table::Minute => minute(row).map(|value| batch.minutes.push(value)),
-        Table::CpuHour => hour(row, Resource::Cpu).map(|value| batch.hours.push(value)),
-        Table::MemoryHour => hour(row, Resource::Memory).map(|value| batch.hours.push(value)),
-        Table::CpuDay => day(row, Resource::Cpu).map(|value| batch.days.push(value)),
-        Table::MemoryDay => day(row, Resource::Memory).map(|value| batch.days.push(value)),
-        Table::CpuPart => part(row, Resource::Cpu).map(|value| batch.parts.push(value)),
-        Table::MemoryPart => part(row, Resource::Memory).map(|value| batch.parts.push(value)),
-        Table::Event => event(row).map(|value| batch.events.push(value)),
+        RowKind::Minute => minute(row).map(|value| batch.minutes.push(value)),
+        RowKind::CpuHour => hour(row, Resource::Cpu).map(|value| batch.hours.push(value)),
+        RowKind::MemoryHour => hour(row, Resource::Memory).map(|value| batch.hours.push(value)),
+        RowKind::CpuDay => day(row, Resource::Cpu).map(|value| batch.days.push(value)),
+        RowKind::MemoryDay => day(row, Resource::Memory).map(|value| batch.days.push(value)),
+        RowKind::CpuPart => part(row, Resource::Cpu).map(|value| batch.parts.push(value)),
+        RowKind::MemoryPart => part(row, Resource::Memory).map(|value| batch.parts.push(value)),
+        RowKind::Event => event(row).map(|value| batch.events.push(value)),
     }
     .is_some()
 }
 
-fn of_minute(value: &MinuteOf) -> Row {
+fn of_minute(value: &MinuteOf) -> EngineRow {
     let mut labels = of_subject(&value.subject);
     put(&mut labels, "replica", &value.replica);
     put(&mut labels, "image", value.image.as_deref().unwrap_or_default());
@@ -48,11 +48,11 @@ fn of_minute(value: &MinuteOf) -> Row {
     numbers.extend(of_aggregate(&value.cpu_micro));
     numbers.extend(of_aggregate(&value.memory_bytes));
     numbers.extend([Some(value.starved_ms), Some(value.oom_kills)]);
-    let begin_ms = u64::from(value.minute) * Table::Minute.period_ms();
-    Row { table: Table::Minute, labels, begin_ms, numbers, histograms: Vec::new() }
+    let begin_ms = u64::from(value.minute) * RowKind::Minute.period_ms();
+    EngineRow { table: RowKind::Minute, labels, begin_ms, numbers, histograms: Vec::new() }
 }
 
-fn minute(row: &Row) -> Option<MinuteOf> {
+fn minute(row: &EngineRow) -> Option<MinuteOf> {
     let [weight_ms, cpu @ .., starved_ms, oom_kills] = row.numbers.as_slice() else { return None };
     let (cpu, memory) = cpu.split_at_checked(4)?;
     Some(MinuteOf {
@@ -60,7 +60,7 @@ fn minute(row: &Row) -> Option<MinuteOf> {
         replica: text(&row.labels, "replica"),
         image: row.labels.get("image").cloned(),
         tag: row.labels.get("tag").cloned(),
-        minute: u32::try_from(row.begin_ms / Table::Minute.period_ms()).ok()?,
+        minute: u32::try_from(row.begin_ms / RowKind::Minute.period_ms()).ok()?,
         weight_ms: (*weight_ms)?,
         cpu_micro: aggregate(cpu)?,
         memory_bytes: aggregate(memory)?,
@@ -85,10 +85,10 @@ fn aggregate(numbers: &[Option<u64>]) -> Option<Aggregate> {
     }
 }
 
-fn of_hour(value: &HourOf) -> Row {
-    let table = if value.resource == Resource::Cpu { Table::CpuHour } else { Table::MemoryHour };
+fn of_hour(value: &HourOf) -> EngineRow {
+    let table = if value.resource == Resource::Cpu { RowKind::CpuHour } else { RowKind::MemoryHour };
     let Hour { hour, all, worst, peak, starved_ms } = &value.hour;
-    Row {
+    EngineRow {
         table,
         labels: of_subject(&value.subject),
         begin_ms: hour * table.period_ms(),
@@ -97,7 +97,7 @@ fn of_hour(value: &HourOf) -> Row {
     }
 }
 
-fn hour(row: &Row, resource: Resource) -> Option<HourOf> {
+fn hour(row: &EngineRow, resource: Resource) -> Option<HourOf> {
     let ([peak, starved_ms], [all, worst]) = (row.numbers.as_slice(), row.histograms.as_slice()) else {
         return None;
     };
@@ -111,12 +111,12 @@ fn hour(row: &Row, resource: Resource) -> Option<HourOf> {
     Some(HourOf { subject: own(&row.labels)?, resource, hour })
 }
 
-fn of_day(value: &DayOf) -> Row {
-    let table = if value.resource == Resource::Cpu { Table::CpuDay } else { Table::MemoryDay };
+fn of_day(value: &DayOf) -> EngineRow {
+    let table = if value.resource == Resource::Cpu { RowKind::CpuDay } else { RowKind::MemoryDay };
     let mut labels = of_subject(&value.subject);
     put(&mut labels, "scope", scope_name(value.subject.scope()));
     let Day { day, all, minutes, peak } = &value.day;
-    Row {
+    EngineRow {
         table,
         labels,
         begin_ms: day * table.period_ms(),
@@ -125,7 +125,7 @@ fn of_day(value: &DayOf) -> Row {
     }
 }
 
-fn day(row: &Row, resource: Resource) -> Option<DayOf> {
+fn day(row: &EngineRow, resource: Resource) -> Option<DayOf> {
     let ([peak], [all, minutes]) = (row.numbers.as_slice(), row.histograms.as_slice()) else { return None };
     let day = Day {
         day: row.begin_ms / row.table.period_ms(),
@@ -137,22 +137,22 @@ fn day(row: &Row, resource: Resource) -> Option<DayOf> {
 }
 
 /// In the last hour of what it has, so that those of a day lie beside each other.
-fn of_part(value: &PartOf) -> Row {
-    let table = if value.of.resource == Resource::Cpu { Table::CpuPart } else { Table::MemoryPart };
-    let day_ms = value.of.day.day * Table::CpuDay.period_ms();
-    let last_ms = u64::from(value.until).saturating_sub(1) * Table::Minute.period_ms();
+fn of_part(value: &PartOf) -> EngineRow {
+    let table = if value.of.resource == Resource::Cpu { RowKind::CpuPart } else { RowKind::MemoryPart };
+    let day_ms = value.of.day.day * RowKind::CpuDay.period_ms();
+    let last_ms = u64::from(value.until).saturating_sub(1) * RowKind::Minute.period_ms();
     let hour_ms =
         last_ms.clamp(day_ms, day_ms + 23 * table.period_ms()) / table.period_ms() * table.period_ms();
-    let Row { labels, mut numbers, histograms, .. } = of_day(&value.of);
+    let EngineRow { labels, mut numbers, histograms, .. } = of_day(&value.of);
     numbers.push(Some(u64::from(value.until)));
-    Row { table, labels, begin_ms: hour_ms, numbers, histograms }
+    EngineRow { table, labels, begin_ms: hour_ms, numbers, histograms }
 }
 
-fn part(row: &Row, resource: Resource) -> Option<PartOf> {
+fn part(row: &EngineRow, resource: Resource) -> Option<PartOf> {
     let [peak, until] = row.numbers.as_slice() else { return None };
     let [all, minutes] = row.histograms.as_slice() else { return None };
     let day = Day {
-        day: row.begin_ms / Table::CpuDay.period_ms(),
+        day: row.begin_ms / RowKind::CpuDay.period_ms(),
         all: all.clone()?,
         minutes: minutes.clone()?,
         peak: (*peak)?,
@@ -161,17 +161,17 @@ fn part(row: &Row, resource: Resource) -> Option<PartOf> {
     Some(PartOf { of, until: u32::try_from((*until)?).ok()? })
 }
 
-fn of_event(value: &EventOf) -> Row {
+fn of_event(value: &EventOf) -> EngineRow {
     let mut labels = of_subject(&value.subject);
     let Event { time_ms, cause, usage, request, limit, age_ms } = value.event;
     put(&mut labels, "cause", cause_name(cause));
     let known = [usage, request, limit, age_ms];
     let count = known.iter().flatten().count() as u64;
     let numbers = [Some(count)].into_iter().chain(known).collect();
-    Row { table: Table::Event, labels, begin_ms: time_ms, numbers, histograms: Vec::new() }
+    EngineRow { table: RowKind::Event, labels, begin_ms: time_ms, numbers, histograms: Vec::new() }
 }
 
-fn event(row: &Row) -> Option<EventOf> {
+fn event(row: &EngineRow) -> Option<EventOf> {
     let [count, known @ ..] = row.numbers.as_slice() else { return None };
     let [usage, request, limit, age_ms] = *known else { return None };
     if *count != Some(known.iter().flatten().count() as u64) {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 use super::backoff::Backoff;
-use super::counters::{Counters, add};
+use super::counters::{EngineCounters, add};
 use crate::history::exchange::{Batch, Coverage, Engine};
 
 /// Values of one write: some ten thousand samples for Prometheus.
@@ -28,15 +28,15 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Where values wait for an engine.
 #[derive(Debug)]
 pub struct Queue {
-    state: Mutex<Waiting>,
+    state: Mutex<WriteQueue>,
     changed: Condvar,
     /// Values that may wait.
     most: usize,
-    counters: Arc<Counters>,
+    counters: Arc<EngineCounters>,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WriteQueue {
     batches: VecDeque<Batch>,
     values: usize,
     stopping: bool,
@@ -44,7 +44,7 @@ struct Waiting {
 
 impl Queue {
     /// An empty queue for so many values.
-    pub fn new(most: usize, counters: Arc<Counters>) -> Self {
+    pub fn new(most: usize, counters: Arc<EngineCounters>) -> Self {
         Self { state: Mutex::default(), changed: Condvar::new(), most, counters }
     }
 
@@ -113,12 +113,12 @@ impl Queue {
         true
     }
 
-    fn shown(&self, state: &Waiting) {
+    fn shown(&self, state: &WriteQueue) {
         self.counters.waiting.store(state.values as u64, Ordering::Relaxed);
     }
 
     /// A panic of another holder leaves the queue as whole as it was.
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, WriteQueue> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,7 +7,7 @@ use crate::key::SeriesId;
 
 /// What reading back found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct BatchesRead {
     /// Greatest record number of a batch; 0 = no batch.
     pub(crate) applied: u64,
     pub(crate) bytes: u64,
@@ -23,7 +23,7 @@ pub(crate) struct Names {
 }
 
 /// Shows the items of all whole batches; where the last of them ends.
-pub(super) fn batches(bytes: &[u8], found: &mut Found, mut show: impl FnMut(Item<'_>)) -> u64 {
+pub(super) fn batches(bytes: &[u8], found: &mut BatchesRead, mut show: impl FnMut(Item<'_>)) -> u64 {
     let mut at = HEADER_BYTES;
     while let Some(head) = bytes.get(at..at + BATCH_HEADER) {
         let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;

@@ -5,13 +5,13 @@ const LONGEST_RUN: u32 = 24;
 
 /// Bytes under construction.
 #[derive(Debug, Default)]
-pub(super) struct Writer {
+pub(super) struct BitWriter {
     bytes: Vec<u8>,
     word: u64,
     used: u32,
 }
 
-impl Writer {
+impl BitWriter {
     /// The lowest `count` (at most 57) bits of a number.
     fn few(&mut self, value: u64, count: u32) {
         self.word |= value << self.used;
@@ -71,7 +71,7 @@ pub(super) fn rice_cost(value: u64, k: u32) -> u64 {
 
 /// Bytes being read. Every method returns nothing where the bytes end too early.
 #[derive(Debug)]
-pub(super) struct Reader<'a> {
+pub(super) struct BitReader<'a> {
     bytes: &'a [u8],
     /// Bits to come, lowest first. Above the first `have` it may hold a part of the next byte already, which is put over
     /// the same bits again.
@@ -79,7 +79,7 @@ pub(super) struct Reader<'a> {
     have: u32,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> BitReader<'a> {
     pub(super) const fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, word: 0, have: 0 }
     }
@@ -160,7 +160,7 @@ mod tests {
     proptest! {
         #[test]
         fn numbers_come_back(list in prop::collection::vec((any::<u64>(), 0..64_u32, 0..3_u8), 0..60)) {
-            let mut writer = Writer::default();
+            let mut writer = BitWriter::default();
             for (value, k, how) in &list {
                 match how {
                     0 => writer.number(*value >> k),
@@ -169,7 +169,7 @@ mod tests {
                 }
             }
             let bytes = writer.finish();
-            let mut reader = Reader::new(&bytes);
+            let mut reader = BitReader::new(&bytes);
             for (value, k, how) in &list {
                 let (got, want) = match how {
                     0 => (reader.number(), *value >> k),

@@ -7,8 +7,8 @@
 use evenkeel_model::rollup::Aggregate;
 use evenkeel_rightsizing::histogram::{Histogram, Scheme};
 
-use super::bits::{Reader, Writer, rice_cost};
-use super::minute::Kept;
+use super::bits::{BitReader, BitWriter, rice_cost};
+use super::minute::StoredMinute;
 
 /// Most numbers of a column, so that damaged bytes cannot ask for unbounded memory.
 const MOST: u64 = 1 << 16;
@@ -41,7 +41,7 @@ fn common_shift(values: &[u64]) -> u32 {
     values.iter().fold(0, |all, v| all | v).trailing_zeros().min(63)
 }
 
-fn put_column(out: &mut Writer, values: &[u64]) {
+fn put_column(out: &mut BitWriter, values: &[u64]) {
     let (Some(first), Some(least)) = (values.first(), values.iter().min()) else { return };
     if values.iter().all(|v| v == first) {
         out.bits(EQUAL, 2);
@@ -78,7 +78,7 @@ fn put_column(out: &mut Writer, values: &[u64]) {
 /// more.
 #[inline]
 fn take_column(
-    from: &mut Reader<'_>,
+    from: &mut BitReader<'_>,
     count: usize,
     mut put: impl FnMut(usize, u64) -> Option<()>,
 ) -> Option<()> {
@@ -109,7 +109,7 @@ fn take_column(
 }
 
 /// The same as a list.
-fn take_list(from: &mut Reader<'_>, count: usize) -> Option<Vec<u64>> {
+fn take_list(from: &mut BitReader<'_>, count: usize) -> Option<Vec<u64>> {
     let mut values = Vec::with_capacity(count);
     take_column(from, count, |_, value| {
         values.push(value);
@@ -119,10 +119,10 @@ fn take_list(from: &mut Reader<'_>, count: usize) -> Option<Vec<u64>> {
 }
 
 /// Minutes as bytes.
-pub(crate) fn encode_minutes(minutes: &[Kept]) -> Vec<u8> {
-    let mut out = Writer::default();
+pub(crate) fn encode_minutes(minutes: &[StoredMinute]) -> Vec<u8> {
+    let mut out = BitWriter::default();
     out.number(minutes.len() as u64);
-    let mut column = |of: &dyn Fn(&Kept) -> u64| {
+    let mut column = |of: &dyn Fn(&StoredMinute) -> u64| {
         put_column(&mut out, &minutes.iter().map(of).collect::<Vec<_>>());
     };
     column(&|m| u64::from(m.minute));
@@ -132,7 +132,7 @@ pub(crate) fn encode_minutes(minutes: &[Kept]) -> Vec<u8> {
     column(&|m| m.throttled_ms);
     column(&|m| m.starved_ms);
     column(&|m| u64::from(m.oom_kills));
-    for part in [|m: &Kept| m.cpu, |m: &Kept| m.memory] {
+    for part in [|m: &StoredMinute| m.cpu, |m: &StoredMinute| m.memory] {
         // Differences wrap, so that any numbers come back.
         column(&|m| u64::from(m.samples).wrapping_sub(part(m).count));
         column(&|m| part(m).min);
@@ -148,11 +148,11 @@ fn put(place: &mut u64, value: u64) -> Option<()> {
 }
 
 /// Minutes of bytes; nothing where these are no minutes.
-pub(crate) fn decode_minutes(bytes: &[u8]) -> Option<Vec<Kept>> {
-    let mut from = Reader::new(bytes);
+pub(crate) fn decode_minutes(bytes: &[u8]) -> Option<Vec<StoredMinute>> {
+    let mut from = BitReader::new(bytes);
     let count = usize::try_from(from.number().filter(|n| *n <= MOST)?).ok()?;
-    let mut minutes = vec![Kept::default(); count];
-    let mut each = |set: &dyn Fn(&mut Kept, u64) -> Option<()>| -> Option<()> {
+    let mut minutes = vec![StoredMinute::default(); count];
+    let mut each = |set: &dyn Fn(&mut StoredMinute, u64) -> Option<()>| -> Option<()> {
         take_column(&mut from, count, |i, value| set(&mut minutes[i], value))
     };
     each(&|m, v| u32::try_from(v).ok().map(|v| m.minute = v))?;
@@ -163,7 +163,7 @@ pub(crate) fn decode_minutes(bytes: &[u8]) -> Option<Vec<Kept>> {
     each(&|m, v| put(&mut m.throttled_ms, v))?;
     each(&|m, v| put(&mut m.starved_ms, v))?;
     each(&|m, v| u32::try_from(v).ok().map(|v| m.oom_kills = v))?;
-    let parts: [fn(&mut Kept) -> &mut Aggregate; 2] = [|m| &mut m.cpu, |m| &mut m.memory];
+    let parts: [fn(&mut StoredMinute) -> &mut Aggregate; 2] = [|m| &mut m.cpu, |m| &mut m.memory];
     for part in parts {
         each(&|m, v| {
             let samples = u64::from(m.samples);
@@ -181,7 +181,7 @@ pub(crate) fn decode_minutes(bytes: &[u8]) -> Option<Vec<Kept>> {
     Some(minutes)
 }
 
-fn put_histogram(out: &mut Writer, histogram: &Histogram) {
+fn put_histogram(out: &mut BitWriter, histogram: &Histogram) {
     let buckets = histogram.buckets();
     out.bits(u64::from(histogram.scheme().id()), 4);
     out.number(buckets.len() as u64);
@@ -190,7 +190,7 @@ fn put_histogram(out: &mut Writer, histogram: &Histogram) {
 }
 
 /// Reads a histogram into the place of another, whose memory it takes over. On failure nothing is counted there.
-fn take_histogram(from: &mut Reader<'_>, into: &mut Histogram) -> Option<()> {
+fn take_histogram(from: &mut BitReader<'_>, into: &mut Histogram) -> Option<()> {
     let mut buckets = std::mem::take(into).into_buckets();
     buckets.clear();
     let scheme = Scheme::from_id((from.bits(4)? & 0xf) as u8)?;
@@ -209,7 +209,7 @@ fn take_histogram(from: &mut Reader<'_>, into: &mut Histogram) -> Option<()> {
 
 /// Columns of one length as bytes.
 pub(crate) fn encode_columns(columns: &[Vec<u64>]) -> Vec<u8> {
-    let mut out = Writer::default();
+    let mut out = BitWriter::default();
     out.number(columns.first().map_or(0, Vec::len) as u64);
     columns.iter().for_each(|column| put_column(&mut out, column));
     out.finish()
@@ -217,7 +217,7 @@ pub(crate) fn encode_columns(columns: &[Vec<u64>]) -> Vec<u8> {
 
 /// What [`encode_columns`] was given; nothing where these are other bytes.
 pub(crate) fn decode_columns<const N: usize>(bytes: &[u8]) -> Option<[Vec<u64>; N]> {
-    let mut from = Reader::new(bytes);
+    let mut from = BitReader::new(bytes);
     let count = usize::try_from(from.number().filter(|n| *n <= MOST)?).ok()?;
     let mut columns = [const { Vec::new() }; N];
     for column in &mut columns {
@@ -228,7 +228,7 @@ pub(crate) fn decode_columns<const N: usize>(bytes: &[u8]) -> Option<[Vec<u64>; 
 
 /// Histograms and numbers in a fixed order, as whoever reads them knows it. A histogram that is not there takes a bit.
 pub(crate) fn encode_parts(numbers: &[u64], histograms: &[Option<&Histogram>]) -> Vec<u8> {
-    let mut out = Writer::default();
+    let mut out = BitWriter::default();
     numbers.iter().for_each(|n| out.number(*n));
     for histogram in histograms {
         out.bits(u64::from(histogram.is_some()), 1);
@@ -250,7 +250,7 @@ pub(crate) fn encode_more(mut bytes: Vec<u8>, numbers: &[u64], histograms: &[Opt
 pub(crate) fn decode_more<const N: usize, const H: usize, const M: usize, const K: usize>(
     bytes: &[u8],
 ) -> Option<([u64; M], [Option<Histogram>; K])> {
-    let mut from = Reader::new(bytes);
+    let mut from = BitReader::new(bytes);
     for _ in 0..N {
         from.number()?;
     }
@@ -280,7 +280,7 @@ pub(crate) fn decode_parts_into<const N: usize, const H: usize>(
     bytes: &[u8],
     histograms: [&mut Histogram; H],
 ) -> Option<([u64; N], [bool; H])> {
-    let mut from = Reader::new(bytes);
+    let mut from = BitReader::new(bytes);
     let mut numbers = [0; N];
     for number in &mut numbers {
         *number = from.number()?;
@@ -320,17 +320,10 @@ mod tests {
         ]
     }
 
-    fn kept() -> impl Strategy<Value = Kept> {
+    fn kept() -> impl Strategy<Value = StoredMinute> {
         (any::<(u32, u32, u64)>(), aggregate(), aggregate(), any::<(u64, u64, u32)>()).prop_map(
-            |((minute, samples, weight_ms), cpu, memory, (throttled_ms, starved_ms, oom_kills))| Kept {
-                minute,
-                samples,
-                weight_ms,
-                cpu,
-                memory,
-                throttled_ms,
-                starved_ms,
-                oom_kills,
+            |((minute, samples, weight_ms), cpu, memory, (throttled_ms, starved_ms, oom_kills))| {
+                StoredMinute { minute, samples, weight_ms, cpu, memory, throttled_ms, starved_ms, oom_kills }
             },
         )
     }
@@ -348,10 +341,10 @@ mod tests {
     proptest! {
         #[test]
         fn columns_come_back(values in numbers()) {
-            let mut out = Writer::default();
+            let mut out = BitWriter::default();
             put_column(&mut out, &values);
             let bytes = out.finish();
-            prop_assert_eq!(take_list(&mut Reader::new(&bytes), values.len()), Some(values));
+            prop_assert_eq!(take_list(&mut BitReader::new(&bytes), values.len()), Some(values));
         }
 
         #[test]
@@ -377,13 +370,13 @@ mod tests {
         // Ticks drift against minutes, so some have a sample less or more.
         let idle = |minute: u32| {
             let count = 59 + u64::from(minute * 7 % 3);
-            Kept {
+            StoredMinute {
                 minute,
                 samples: count as u32,
                 weight_ms: count * 1000,
                 cpu: Aggregate { count, sum: 0, min: 0, max: 0 },
                 memory: Aggregate { count, sum: count << 20, min: 1 << 20, max: 1 << 20 },
-                ..Kept::default()
+                ..StoredMinute::default()
             }
         };
         let bytes = encode_minutes(&(0..60).map(idle).collect::<Vec<_>>());

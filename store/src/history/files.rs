@@ -22,7 +22,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::batch::{Found, Names, batches};
+use super::batch::{BatchesRead, Names, batches};
 use super::failure::HistoryError;
 use super::item::{Item, put_item};
 use super::minute_files::{Extent, MAX_EXTENT, MinuteFiles};
@@ -42,13 +42,13 @@ pub(super) const BATCH_HEADER: usize = 16;
 
 /// What a file holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum FileKind {
     Minutes = 1,
     Hours = 2,
     Days = 3,
 }
 
-impl Kind {
+impl FileKind {
     const ALL: [Self; 3] = [Self::Minutes, Self::Hours, Self::Days];
 
     pub(crate) const fn as_str(self) -> &'static str {
@@ -76,11 +76,11 @@ impl Kind {
 }
 
 /// A day and what of it.
-pub(crate) type FileId = (u32, Kind);
+pub(crate) type FileId = (u32, FileKind);
 
 /// One file.
 #[derive(Debug)]
-struct Open {
+struct OpenFile {
     file: Arc<File>,
     /// Bytes that count.
     length: u64,
@@ -97,7 +97,7 @@ struct Open {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Expired {
     pub(crate) day: u32,
-    pub(crate) kind: Kind,
+    pub(crate) kind: FileKind,
     pub(crate) bytes: u64,
 }
 
@@ -117,9 +117,9 @@ pub(crate) type Written = Vec<(SeriesId, usize, Vec<Extent>)>;
 
 /// All files of a directory.
 #[derive(Debug)]
-pub(crate) struct Files {
+pub(crate) struct HistoryFiles {
     dir: PathBuf,
-    open: BTreeMap<FileId, Open>,
+    open: BTreeMap<FileId, OpenFile>,
     minutes: MinuteFiles,
     /// Names of files that no checkpoint lists any more.
     leaving: Vec<FileId>,
@@ -130,14 +130,14 @@ fn failed(op: &'static str, path: &Path) -> impl FnOnce(io::Error) -> HistoryErr
     move |source| HistoryError::Io { op, path, source }
 }
 
-impl Files {
+impl HistoryFiles {
     /// Opens a directory. With a list, files are cut back to the lengths in it and those not listed are deleted; without
     /// one (no checkpoint could be read) everything whole is kept. Items are shown with a name for the file they are of.
     pub(crate) fn open(
         dir: &Path,
         listed: Option<&[(u32, u32, u64)]>,
         mut show: impl FnMut(u32, &mut Names, Item<'_>),
-    ) -> Result<(Self, Found), HistoryError> {
+    ) -> Result<(Self, BatchesRead), HistoryError> {
         let made = private::subdirectory(dir).map_err(io::Error::other);
         made.map_err(failed("create the directory of", dir))?;
         let mut files = Self {
@@ -146,7 +146,7 @@ impl Files {
             minutes: MinuteFiles::default(),
             leaving: Vec::new(),
         };
-        let mut found = Found::default();
+        let mut found = BatchesRead::default();
         for id in files.present()? {
             let path = files.path(id);
             let length = match listed {
@@ -175,7 +175,7 @@ impl Files {
         let mut ids = Vec::new();
         for entry in fs::read_dir(&self.dir).map_err(failed("list", &self.dir))? {
             let name = entry.map_err(failed("list", &self.dir))?.file_name();
-            ids.extend(name.to_str().and_then(Kind::of_name));
+            ids.extend(name.to_str().and_then(FileKind::of_name));
         }
         ids.sort_unstable();
         Ok(ids)
@@ -190,7 +190,7 @@ impl Files {
         &mut self,
         id: FileId,
         length: Option<u64>,
-        found: &mut Found,
+        found: &mut BatchesRead,
         show: &mut impl FnMut(u32, &mut Names, Item<'_>),
     ) -> Result<(), HistoryError> {
         let path = self.path(id);
@@ -213,7 +213,7 @@ impl Files {
             return Err(HistoryError::Version { path, found: version });
         }
         let mut names = Names::default();
-        if id.1 != Kind::Minutes {
+        if id.1 != FileKind::Minutes {
             let mut bytes = vec![0; usize::try_from(whole).unwrap_or(0)];
             file.read_exact_at(&mut bytes, 0).map_err(failed("read", &path))?;
             let end = batches(&bytes, found, |item| show(id.0, &mut names, item));
@@ -226,7 +226,7 @@ impl Files {
             file.set_len(whole).map_err(failed("cut", &path))?;
         }
         let file = Arc::new(file);
-        if id.1 == Kind::Minutes {
+        if id.1 == FileKind::Minutes {
             self.minutes.insert(id.0, &file);
         }
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
@@ -236,7 +236,7 @@ impl Files {
             names.subjects.iter().copied().zip(numbered(names.subjects.len())),
             names.series.iter().copied().zip(numbered(names.series.len())),
         );
-        let open = Open {
+        let open = OpenFile {
             file,
             length: whole,
             subjects: subjects.filter_map(|(id, n)| Some((id?, n))).collect(),
@@ -291,7 +291,7 @@ impl Files {
             let mut extents: Vec<Extent> = Vec::new();
             for block in blocks {
                 let (day, hour) = (block.hour / 24, block.hour);
-                let base = self.opened((day, Kind::Minutes))?.length;
+                let base = self.opened((day, FileKind::Minutes))?.length;
                 let bytes = raw.entry(day).or_default();
                 let offset = base + bytes.len() as u64;
                 let length = u32::try_from(block.bytes.len()).unwrap_or(u32::MAX);
@@ -310,7 +310,7 @@ impl Files {
                 }
             }
             for extent in &extents {
-                let id = (extent.day, Kind::Hours);
+                let id = (extent.day, FileKind::Hours);
                 let batch = batches.entry(id).or_default();
                 let number = self.series_number(id, *series, key, batch)?;
                 let (hour, offset, length) = ((extent.hour % 24) as u8, extent.offset, extent.length);
@@ -320,9 +320,9 @@ impl Files {
         }
         for (sealed, key) in &outgoing.sealed {
             let id = match sealed.kind {
-                SealedKind::Hour(_) => (sealed.time / 24, Kind::Hours),
+                SealedKind::Hour(_) => (sealed.time / 24, FileKind::Hours),
                 // A kill is remembered as long as a day is.
-                SealedKind::Day(_) | SealedKind::Event => (sealed.time, Kind::Days),
+                SealedKind::Day(_) | SealedKind::Event => (sealed.time, FileKind::Days),
             };
             let batch = batches.entry(id).or_default();
             let subject = self.subject_number(id, sealed.subject, key, batch)?;
@@ -339,7 +339,7 @@ impl Files {
             );
         }
         for (day, bytes) in raw {
-            self.write((day, Kind::Minutes), &bytes)?;
+            self.write((day, FileKind::Minutes), &bytes)?;
         }
         for (id, items) in batches {
             let mut batch = vec![0; BATCH_HEADER];
@@ -354,7 +354,7 @@ impl Files {
         Ok(written)
     }
 
-    fn opened(&mut self, id: FileId) -> Result<&mut Open, HistoryError> {
+    fn opened(&mut self, id: FileId) -> Result<&mut OpenFile, HistoryError> {
         if !self.open.contains_key(&id) {
             let path = self.path(id);
             let file = private::options().read(true).write(true).create(true).truncate(true).open(&path);
@@ -367,13 +367,13 @@ impl Files {
             File::open(&self.dir)
                 .and_then(|dir| dir.sync_all())
                 .map_err(failed("sync the directory of", &path))?;
-            if id.1 == Kind::Minutes {
+            if id.1 == FileKind::Minutes {
                 self.minutes.insert(id.0, &file);
             }
             // Expired and now needed again, for a late value.
             self.leaving.retain(|leaving| *leaving != id);
             let (subjects, series) = (HashMap::new(), HashMap::new());
-            let open = Open { file, length: HEADER, subjects, series, numbered: [0; 2], dirty: true };
+            let open = OpenFile { file, length: HEADER, subjects, series, numbered: [0; 2], dirty: true };
             self.open.insert(id, open);
         }
         Ok(self.open.get_mut(&id).expect("the file was put there above"))
@@ -440,7 +440,7 @@ impl Files {
         let mut bytes = self.bytes();
         let mut expired = Vec::new();
         for (id, open) in &self.open {
-            let first = if id.1 == Kind::Days { first_day } else { first_recent };
+            let first = if id.1 == FileKind::Days { first_day } else { first_recent };
             if id.0 < first || (bytes > most_bytes && id.0 < newest) {
                 bytes -= open.length;
                 expired.push(Expired { day: id.0, kind: id.1, bytes: open.length });
@@ -449,7 +449,7 @@ impl Files {
         for gone in &expired {
             self.open.remove(&(gone.day, gone.kind));
             self.leaving.push((gone.day, gone.kind));
-            if gone.kind == Kind::Minutes {
+            if gone.kind == FileKind::Minutes {
                 self.minutes.remove(gone.day);
             }
         }
@@ -486,7 +486,7 @@ mod tests {
             (past.subject(key.clone(), None, 0).unwrap(), Arc::new(key))
         };
         let subjects = [image("a"), image("b"), image("c")];
-        let append = |files: &mut Files, of: &[usize]| {
+        let append = |files: &mut HistoryFiles, of: &[usize]| {
             let sealed = of.iter().map(|at| {
                 let (subject, key) = subjects[*at].clone();
                 let bytes = format!("{key:?}").into_bytes().into();
@@ -498,7 +498,7 @@ mod tests {
         // Values are their subject's name.
         let open = |refused: Option<usize>| {
             let mut read = Vec::new();
-            let files = Files::open(dir.path(), None, |_, names, item| match item {
+            let files = HistoryFiles::open(dir.path(), None, |_, names, item| match item {
                 Item::Subject { key, .. } => {
                     let at = subjects.iter().position(|(_, known)| **known == key).unwrap();
                     names.subjects.push((Some(at) != refused).then_some(subjects[at].0));

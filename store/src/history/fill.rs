@@ -4,14 +4,14 @@
 use super::codec::decode_minutes;
 use super::exchange::{Batch, DayOf, EventOf, HourOf, MinuteOf, PartOf};
 use super::files::Outgoing;
-use super::minute::Kept;
+use super::minute::StoredMinute;
 use super::past::{Past, SubjectId, TURNS, add_seconds};
 use super::replica::{Replica, pod_id};
 use super::sealed::{
     SealedKind, at, decode_day, decode_event, decode_hour, encode_day, encode_event, encode_hour,
 };
 use crate::key::{Image, SeriesId, SeriesKey, Subject};
-use crate::state::State;
+use crate::state::StoreState;
 use crate::state::history::{Fresh, History};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub fn batch_of_minutes(fresh: &[Fresh]) -> Batch {
 
 /// Of days that go on those whose turn came after a minute and up to the present one. While engines are being read nothing is
 /// whole, and no part is told.
-pub fn parts(state: &State, turned: u32, now: u32) -> Batch {
+pub fn parts(state: &StoreState, turned: u32, now: u32) -> Batch {
     let turns = if state.filling.readers == 0 { now.saturating_sub(turned).min(TURNS) } else { 0 };
     let parts = (0..turns).flat_map(|back| state.past.open_parts(now - back));
     let part = |(key, resource, day): (Arc<Subject>, _, _)| PartOf {
@@ -64,7 +64,7 @@ pub fn parts(state: &State, turned: u32, now: u32) -> Batch {
     Batch { parts: parts.map(part).collect(), ..Batch::default() }
 }
 
-fn minute_of(key: &SeriesKey, pod: &str, kept: &Kept) -> MinuteOf {
+fn minute_of(key: &SeriesKey, pod: &str, kept: &StoredMinute) -> MinuteOf {
     let SeriesKey { of, image } = key.clone();
     let (image, tag) = image.map(|i| (i.name, i.tag)).unzip();
     MinuteOf {
@@ -116,7 +116,7 @@ impl Filling {
 }
 
 /// An engine is going to be read, in this minute since 1970.
-pub fn begin(state: &mut State, began: u32) {
+pub fn begin(state: &mut StoreState, began: u32) {
     if state.filling.readers == 0 {
         let (minutes, open) = (state.history.unwritten(), state.past.open_now());
         state.filling = Filling { began, minutes, open, ..Filling::default() };
@@ -125,7 +125,7 @@ pub fn begin(state: &mut State, began: u32) {
 }
 
 /// An engine was read.
-pub fn end(state: &mut State) {
+pub fn end(state: &mut StoreState) {
     settle(state);
     state.filling.readers = state.filling.readers.saturating_sub(1);
     if state.filling.readers == 0 {
@@ -136,7 +136,7 @@ pub fn end(state: &mut State) {
 /// Takes values in where there is nothing of their time; how many.
 ///
 /// They are in no log: until the next checkpoint a crash forgets them, and the engine that gave them still has them.
-pub fn fill(state: &mut State, engine: usize, batch: &Batch) -> u64 {
+pub fn fill(state: &mut StoreState, engine: usize, batch: &Batch) -> u64 {
     let mut taken = 0;
     let minute = state.clock.now();
     for HourOf { subject, resource, hour } in &batch.hours {
@@ -176,7 +176,7 @@ pub fn fill(state: &mut State, engine: usize, batch: &Batch) -> u64 {
 }
 
 /// All parts were read: the fullest of each day is what there is of it, as far as it goes.
-fn settle(state: &mut State) {
+fn settle(state: &mut StoreState) {
     let clock = state.clock.now();
     for ((id, day), parts) in std::mem::take(&mut state.filling.parts) {
         let until = parts.iter().flatten().map(|part| part.until).max().unwrap_or(0);
@@ -187,14 +187,14 @@ fn settle(state: &mut State) {
     }
 }
 
-fn fill_minutes(state: &mut State, engine: usize, minutes: &[MinuteOf]) -> u64 {
-    let mut hours: BTreeMap<(SeriesKey, &str, u32), Vec<Kept>> = BTreeMap::new();
+fn fill_minutes(state: &mut StoreState, engine: usize, minutes: &[MinuteOf]) -> u64 {
+    let mut hours: BTreeMap<(SeriesKey, &str, u32), Vec<StoredMinute>> = BTreeMap::new();
     for minute in minutes {
         let Subject::Own(of) = minute.subject.clone() else { continue };
         let image = minute.image.clone().zip(minute.tag.clone()).map(|(name, tag)| Image { name, tag });
         let key = SeriesKey { of, image };
         let samples = minute.cpu_micro.count.max(minute.memory_bytes.count);
-        let kept = Kept {
+        let kept = StoredMinute {
             minute: minute.minute,
             samples: u32::try_from(samples).unwrap_or(u32::MAX),
             weight_ms: minute.weight_ms,
@@ -225,7 +225,7 @@ fn fill_minutes(state: &mut State, engine: usize, minutes: &[MinuteOf]) -> u64 {
 
 /// Minutes of a time that no hour or day tells of yet stand in for them: one seconds' height for the greatest, the mean for
 /// the rest. Which command ran is not known of them.
-fn fill_open(state: &mut State, key: &SeriesKey, pod: &str, hour: u32, minutes: &[Kept]) {
+fn fill_open(state: &mut StoreState, key: &SeriesKey, pod: &str, hour: u32, minutes: &[StoredMinute]) {
     let (clock, day) = (state.clock.now(), hour / 24);
     let subjects =
         Subject::all(key, None).map(|key| key.and_then(|key| state.past.subject(key, None, clock)));

@@ -4,7 +4,7 @@ use evenkeel_model::rollup::{Aggregate, Rollup};
 
 /// A container's minute, or the part of it that arrived. Times in whole milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Kept {
+pub struct StoredMinute {
     /// Minute since 1970.
     pub minute: u32,
     /// Samples it was made of.
@@ -23,7 +23,7 @@ pub struct Kept {
     pub oom_kills: u32,
 }
 
-impl Kept {
+impl StoredMinute {
     /// What is kept of a rollup.
     pub fn of(minute: u32, rollup: &Rollup) -> Self {
         Self {

@@ -1,7 +1,7 @@
 //! Owns the past of every container: what rules may ask of it, and the seam to stores outside.
 //!
 //! Seconds are folded into hours and days of their [`Subject`](crate::key::Subject)s in [`Past`]; what is sealed goes to `files.rs`, encoded by
-//! `codec.rs`. [`View`] answers the rules for one container's resource, from what is [`Shared`] where many belong together. [`exchange`] has the values that go to other engines and
+//! `codec.rs`. [`HistoryView`] answers the rules for one container's resource, from what is [`SharedScopes`] where many belong together. [`exchange`] has the values that go to other engines and
 //! come back from them. Not owned: how frames become seconds (`state`), what follows from the past (`recommend`).
 
 pub(crate) mod batch;
@@ -26,5 +26,5 @@ mod view;
 
 pub use failure::HistoryError;
 pub use past::Past;
-pub use shared::Shared;
-pub use view::{Of, Starts, View};
+pub use shared::SharedScopes;
+pub use view::{HistoryView, Starts, ViewTarget};

@@ -59,7 +59,7 @@ pub(crate) type Subjects = [Option<SubjectId>; 5];
 
 /// What is kept of one subject.
 #[derive(Debug, Clone)]
-pub(crate) struct Held {
+pub(crate) struct SubjectPast {
     pub(crate) key: Arc<Subject>,
     turn: u32,
     /// Number of the node that brought it; nothing where a file or an engine did.
@@ -82,7 +82,7 @@ pub(crate) struct Held {
     pub(crate) peers: Option<Box<Peers>>,
 }
 
-impl Held {
+impl SubjectPast {
     fn is_empty(&self) -> bool {
         self.users == 0
             && self.open_hours.is_empty()
@@ -140,7 +140,7 @@ pub struct Coverage {
 #[derive(Debug, Default)]
 pub struct Past {
     bounds: PastBounds,
-    held: Vec<Option<Held>>,
+    held: Vec<Option<SubjectPast>>,
     free: Vec<SubjectId>,
     /// Bytes of all names.
     name_bytes: usize,
@@ -199,7 +199,7 @@ impl Past {
             return false;
         }
         let waiting: HashSet<SubjectId> = self.pending.iter().map(|s| s.subject).collect();
-        let is_idle = |(id, held): &(SubjectId, &Held)| {
+        let is_idle = |(id, held): &(SubjectId, &SubjectPast)| {
             held.users == 0
                 && held.named < minute
                 && only.is_none_or(|only| only == held.origin)
@@ -262,7 +262,7 @@ impl Past {
         self.name_bytes += bytes;
         self.origins.entry(origin).or_default().bytes += bytes;
         let key = Arc::new(key);
-        let held = Held {
+        let held = SubjectPast {
             key: Arc::clone(&key),
             turn: id.turn,
             origin,
@@ -290,16 +290,16 @@ impl Past {
         self.by_key.get(key).copied()
     }
 
-    pub(crate) fn get(&self, id: SubjectId) -> Option<&Held> {
+    pub(crate) fn get(&self, id: SubjectId) -> Option<&SubjectPast> {
         self.held.get(id.place as usize)?.as_ref().filter(|held| held.turn == id.turn)
     }
 
-    pub(crate) fn get_mut(&mut self, id: SubjectId) -> Option<&mut Held> {
+    pub(crate) fn get_mut(&mut self, id: SubjectId) -> Option<&mut SubjectPast> {
         held_of(&mut self.held, id)
     }
 
     /// All subjects.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (SubjectId, &Held)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (SubjectId, &SubjectPast)> {
         let held = (0..).zip(&self.held).filter_map(|(place, held)| Some((place, held.as_ref()?)));
         held.map(|(place, held)| (SubjectId { place, turn: held.turn }, held))
     }
@@ -366,7 +366,7 @@ impl Past {
     /// Drops subjects of which nothing is known any more and to which no container belongs.
     pub(crate) fn forget_empty(&mut self) {
         let pending: HashSet<SubjectId> = self.pending.iter().map(|s| s.subject).collect();
-        let is_over = |(id, held): &(SubjectId, &Held)| held.is_empty() && !pending.contains(id);
+        let is_over = |(id, held): &(SubjectId, &SubjectPast)| held.is_empty() && !pending.contains(id);
         let over: Vec<SubjectId> = self.all().filter(is_over).map(|(id, _)| id).collect();
         over.into_iter().for_each(|id| self.remove(id));
     }
@@ -528,6 +528,6 @@ impl Past {
     }
 }
 
-fn held_of(held: &mut [Option<Held>], id: SubjectId) -> Option<&mut Held> {
+fn held_of(held: &mut [Option<SubjectPast>], id: SubjectId) -> Option<&mut SubjectPast> {
     held.get_mut(id.place as usize)?.as_mut().filter(|held| held.turn == id.turn)
 }

@@ -20,13 +20,13 @@ pub(crate) const NO_CAPS: Caps = [u64::MAX; 2];
 
 /// What nodes told in one hour: some of them, and the two that told most of each resource.
 #[derive(Debug, Clone, Copy, Default)]
-struct Told {
+struct HourOfPeers {
     nodes: [u32; MANY],
     count: usize,
     most: [[(u32, u64); 2]; 2],
 }
 
-impl Told {
+impl HourOfPeers {
     fn take(&mut self, node: u32, peaks: Caps) {
         if self.count < MANY && !self.nodes[..self.count].contains(&node) {
             self.nodes[self.count] = node;
@@ -73,8 +73,8 @@ impl Told {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Peers {
     hour: u32,
-    now: Told,
-    before: Told,
+    now: HourOfPeers,
+    before: HourOfPeers,
 }
 
 impl Peers {
@@ -82,8 +82,8 @@ impl Peers {
     pub(crate) fn take(&mut self, node: u32, fold: &Fold) {
         // An hour of the past, from a spool, says nothing of now.
         if fold.hour > self.hour {
-            self.before = if fold.hour == self.hour + 1 { self.now } else { Told::default() };
-            (self.hour, self.now) = (fold.hour, Told::default());
+            self.before = if fold.hour == self.hour + 1 { self.now } else { HourOfPeers::default() };
+            (self.hour, self.now) = (fold.hour, HourOfPeers::default());
         }
         if fold.hour == self.hour {
             self.now.take(node, fold.peaks);
@@ -99,7 +99,11 @@ impl Peers {
     pub(crate) fn from_numbers(numbers: &[u64]) -> Option<Self> {
         let mut numbers = numbers.iter().copied();
         let hour = u32::try_from(numbers.next()?).ok()?;
-        Some(Self { hour, now: Told::from_numbers(&mut numbers)?, before: Told::from_numbers(&mut numbers)? })
+        Some(Self {
+            hour,
+            now: HourOfPeers::from_numbers(&mut numbers)?,
+            before: HourOfPeers::from_numbers(&mut numbers)?,
+        })
     }
 
     /// Whether many nodes have it.
@@ -162,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_two_that_told_most_are_two_nodes() {
-        let mut told = Told::default();
+        let mut told = HourOfPeers::default();
         for (node, peak) in [(1, 5), (1, 9), (2, 3), (3, 7), (2, 4), (1, 2), (3, 8)] {
             told.take(node, [peak; 2]);
         }

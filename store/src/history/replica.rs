@@ -75,9 +75,9 @@ impl Replicas {
     }
 
     /// The parts of all replicas, or of those of the sample, with what containers that run have of the hour.
-    pub(crate) fn with<'a>(&'a self, running: impl Iterator<Item = Part<'a>>) -> Vec<Part<'a>> {
+    pub(crate) fn with<'a>(&'a self, running: impl Iterator<Item = ReplicaPart<'a>>) -> Vec<ReplicaPart<'a>> {
         let last = self.0.get(SAMPLE - 1).map_or(u32::MAX, |last| last.pod);
-        let ended = self.iter().map(|replica| Part { replica, unfolded: None, is_starting: false });
+        let ended = self.iter().map(|replica| ReplicaPart { replica, unfolded: None, is_starting: false });
         ended.chain(running.filter(|part| part.replica.pod <= last)).collect()
     }
 }
@@ -105,14 +105,14 @@ pub(crate) struct Fold {
 
 /// A part of a replica's hour: what was folded, and the seconds of a running container that were not yet.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Part<'a> {
+pub(crate) struct ReplicaPart<'a> {
     pub(crate) replica: &'a Replica,
     pub(crate) unfolded: Option<&'a Seconds>,
     /// These are of a start.
     pub(crate) is_starting: bool,
 }
 
-impl Part<'_> {
+impl ReplicaPart<'_> {
     /// Whether any of it is of a start.
     pub(crate) fn has_start(&self) -> bool {
         self.replica.start.is_some() || self.is_starting && self.unfolded.is_some_and(Seconds::has_unfolded)
@@ -152,7 +152,7 @@ impl Part<'_> {
 }
 
 /// Of n replicas the one at rank ceil(0.95 n) by mean use, and the time it was starved; no histogram of one alone.
-pub(crate) fn worst(parts: &[Part<'_>], resource: Resource) -> (Option<Histogram>, u64) {
+pub(crate) fn worst(parts: &[ReplicaPart<'_>], resource: Resource) -> (Option<Histogram>, u64) {
     let mut pods: BTreeMap<u32, (u128, u128)> = BTreeMap::new();
     for part in parts {
         let (sum, total) = part.used(resource);
@@ -181,14 +181,14 @@ fn cpu(seconds: &Seconds) -> impl Iterator<Item = (u64, u64)> {
 }
 
 /// The same as [`worst`] of the CPU, where starts are left out of what each did.
-pub(crate) fn worst_running(parts: &[Part<'_>]) -> (Option<Histogram>, u64) {
-    let running = |part: &Part<'_>| {
+pub(crate) fn worst_running(parts: &[ReplicaPart<'_>]) -> (Option<Histogram>, u64) {
+    let running = |part: &ReplicaPart<'_>| {
         let (cpu, starved_ms) = part.running();
         let (hour, pod) = (part.replica.hour, part.replica.pod);
         Replica { hour, pod, starved_ms, heights: [cpu, Histogram::new()], start: None }
     };
     let without: Vec<Replica> = parts.iter().map(running).collect();
-    let part = |replica| Part { replica, unfolded: None, is_starting: false };
+    let part = |replica| ReplicaPart { replica, unfolded: None, is_starting: false };
     worst(&without.iter().map(part).collect::<Vec<_>>(), Resource::Cpu)
 }
 
@@ -221,7 +221,7 @@ mod tests {
             one
         };
         let of = |replicas: &[&Replica]| {
-            let part = |replica| Part { replica, unfolded: None, is_starting: false };
+            let part = |replica| ReplicaPart { replica, unfolded: None, is_starting: false };
             worst(&replicas.iter().copied().map(part).collect::<Vec<_>>(), Resource::Cpu)
         };
         for (count, want) in [(2, 2), (19, 19), (20, 19), (40, 38), (100, 95)] {
@@ -254,7 +254,7 @@ mod tests {
             one
         };
         let (quiet, busy) = (replica(1, 100, 9000), replica(2, 300, 0));
-        let part = |replica| Part { replica, unfolded: None, is_starting: false };
+        let part = |replica| ReplicaPart { replica, unfolded: None, is_starting: false };
         let parts = [part(&quiet), part(&busy)];
         let height = |(heights, starved): (Option<Histogram>, u64)| (heights.unwrap().total(), starved);
         assert_eq!(height(worst(&parts, Resource::Cpu)), (6000, 70));
@@ -276,7 +276,7 @@ mod tests {
         };
         let few: Replicas = (0..200).map(replica).collect();
         let running = replica(777);
-        let part = || Part { replica: &running, unfolded: None, is_starting: false };
+        let part = || ReplicaPart { replica: &running, unfolded: None, is_starting: false };
         assert_eq!((few.iter().count(), few.with([part()].into_iter()).len()), (200, 201));
         let many: Replicas = (0..10_000).map(replica).collect();
         let backwards: Replicas = (0..10_000).rev().map(replica).collect();
@@ -285,7 +285,7 @@ mod tests {
         let is_in = many.iter().any(|kept| kept.pod == running.pod);
         assert_eq!(many.with([part()].into_iter()).len(), SAMPLE + usize::from(is_in));
         let lowest = Replica { pod: 0, ..running.clone() };
-        let lowest = Part { replica: &lowest, unfolded: None, is_starting: false };
+        let lowest = ReplicaPart { replica: &lowest, unfolded: None, is_starting: false };
         assert_eq!(many.with([lowest].into_iter()).len(), SAMPLE + 1);
         // 10,000 heights in a row: the bad one of the sample is near the 9,500th.
         let (heights, _) = worst(&many.with(std::iter::empty()), Resource::Cpu);

@@ -8,7 +8,7 @@ use evenkeel_rightsizing::history::{Cause, Day, Event, Hour};
 
 use super::codec::{decode_parts, decode_parts_into, encode_parts};
 use super::past::SubjectId;
-use super::replica::{Part, Replicas, mean, worst};
+use super::replica::{ReplicaPart, Replicas, mean, worst};
 use super::starts::DayStart;
 
 /// Place of a resource in every pair here.
@@ -64,7 +64,7 @@ pub(crate) enum SealedKind {
 }
 
 /// One resource of an hour that is open.
-pub(crate) fn hour_of(open: &OpenHour, parts: &[Part<'_>], resource: Resource) -> Hour {
+pub(crate) fn hour_of(open: &OpenHour, parts: &[ReplicaPart<'_>], resource: Resource) -> Hour {
     let i = at(resource);
     let (worst, starved_ms) = worst(parts, resource);
     Hour { hour: u64::from(open.hour), all: open.all[i].clone(), worst, peak: open.peaks[i], starved_ms }

@@ -33,14 +33,14 @@ pub(super) struct Key {
 
 /// What is known of a scope.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Known {
+pub(super) struct ScopeHistory {
     pub(super) days: Vec<Day>,
     pub(super) minutes: Vec<Minute>,
     /// When it was first heard of, milliseconds since 1970.
     pub(super) since_ms: Option<u64>,
 }
 
-impl Known {
+impl ScopeHistory {
     /// For how long it may be given again: a sixtieth of the time it reaches back, 1 to 60 seconds.
     fn holds_usec(&self, now_usec: u64) -> u64 {
         let days = self.days.first().map(|day| day.day * 86_400_000);
@@ -52,19 +52,24 @@ impl Known {
 
 /// Scopes that were read, each with the time (microseconds since 1970) until which it is given again.
 #[derive(Debug, Default)]
-pub struct Shared {
-    kept: Mutex<HashMap<Key, (u64, Arc<Known>)>>,
+pub struct SharedScopes {
+    kept: Mutex<HashMap<Key, (u64, Arc<ScopeHistory>)>>,
     read: AtomicU64,
 }
 
-impl Shared {
+impl SharedScopes {
     /// Scopes that had to be read, since the start.
     pub fn read(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
     }
 
     /// What is known of a scope; `read` goes through its containers.
-    pub(super) fn known(&self, key: Key, now_usec: u64, read: impl FnOnce() -> Known) -> Arc<Known> {
+    pub(super) fn known(
+        &self,
+        key: Key,
+        now_usec: u64,
+        read: impl FnOnce() -> ScopeHistory,
+    ) -> Arc<ScopeHistory> {
         let lock = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let is_fresh = |until: u64| now_usec < until;
         if let Some((_, known)) = lock().get(&key).filter(|(until, _)| is_fresh(*until)) {
@@ -108,11 +113,14 @@ mod tests {
     #[test]
     fn a_scope_is_read_again_after_a_sixtieth_of_its_past() {
         const SECOND: u64 = 1_000_000;
-        let shared = Shared::default();
+        let shared = SharedScopes::default();
         let now = 20_000 * 86_400 * SECOND + 600 * SECOND;
         let day = Day { day: 20_000, ..Day::default() };
         let ask = |now_usec| {
-            shared.known(key(0), now_usec, || Known { days: vec![day.clone()], ..Known::default() })
+            shared.known(key(0), now_usec, || ScopeHistory {
+                days: vec![day.clone()],
+                ..ScopeHistory::default()
+            })
         };
         for (seconds, read) in [(0, 1), (9, 1), (10, 2), (19, 2), (21, 3)] {
             ask(now + seconds * SECOND);
@@ -122,9 +130,9 @@ mod tests {
 
     #[test]
     fn as_many_as_fit_are_kept() {
-        let shared = Shared::default();
+        let shared = SharedScopes::default();
         for number in 0..3 * KEPT {
-            shared.known(key(number), 5, Known::default);
+            shared.known(key(number), 5, ScopeHistory::default);
             assert!(shared.kept.lock().unwrap().len() <= KEPT);
         }
     }

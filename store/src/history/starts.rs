@@ -8,7 +8,7 @@ use evenkeel_rightsizing::histogram::Histogram;
 use evenkeel_rightsizing::history::{Day, Hour};
 
 use super::codec::{decode_more, encode_more};
-use super::replica::{Part, worst_running};
+use super::replica::{ReplicaPart, worst_running};
 use super::sealed::{OpenHour, at, decode_day_into, decode_hour_into, hour_of};
 
 /// What was used in starts, and for how long it was held down then.
@@ -85,9 +85,9 @@ pub(crate) struct HourStart {
 
 impl HourStart {
     /// Of an hour that is open; nothing where nobody started in it.
-    pub(crate) fn of(open: &OpenHour, parts: &[Part<'_>]) -> Option<Self> {
+    pub(crate) fn of(open: &OpenHour, parts: &[ReplicaPart<'_>]) -> Option<Self> {
         let all = open.start.as_deref().cloned().unwrap_or_default();
-        let is_any = !all.is_empty() || parts.iter().any(Part::has_start);
+        let is_any = !all.is_empty() || parts.iter().any(ReplicaPart::has_start);
         is_any.then(|| {
             let (worst, starved_ms) = worst_running(parts);
             Self { all, worst, starved_ms }
@@ -119,7 +119,7 @@ fn greatest(histogram: &Histogram) -> u64 {
 }
 
 /// An hour of CPU that is open, without its starts.
-pub(crate) fn running_hour_of(open: &OpenHour, parts: &[Part<'_>]) -> Hour {
+pub(crate) fn running_hour_of(open: &OpenHour, parts: &[ReplicaPart<'_>]) -> Hour {
     let mut hour = hour_of(open, parts, Resource::Cpu);
     if let Some(start) = HourStart::of(open, parts) {
         start.leave(&mut hour);

@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::batch::{Found, batches};
+use super::batch::{BatchesRead, batches};
 use super::codec::decode_minutes;
-use super::files::{HEADER, HEADER_BYTES, Kind, MAGIC, VERSION};
+use super::files::{FileKind, HEADER, HEADER_BYTES, MAGIC, VERSION};
 use super::item::Item;
 use super::minute_files::{Extent, MAX_EXTENT};
 use super::sealed::{decode_day, decode_event, decode_hour};
@@ -29,7 +29,7 @@ pub(crate) struct Flaw {
 /// # Errors
 /// When a file cannot be read, which is more than damage.
 pub(crate) fn verify(
-    (day, kind): (u32, Kind),
+    (day, kind): (u32, FileKind),
     file: &File,
     length: u64,
     minutes: Option<(&File, u64)>,
@@ -56,12 +56,13 @@ pub(crate) fn verify(
         flaw(8, 4, format!("the file has format version {version}, and this program reads up to {VERSION}"));
         return Ok(());
     }
-    if kind == Kind::Minutes {
+    if kind == FileKind::Minutes {
         return Ok(());
     }
     let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
     file.read_exact_at(&mut bytes, 0)?;
-    let (mut found, mut extents, mut names, mut values) = (Found::default(), Vec::new(), Vec::new(), 0_u64);
+    let (mut found, mut extents, mut names, mut values) =
+        (BatchesRead::default(), Vec::new(), Vec::new(), 0_u64);
     let end = batches(&bytes, &mut found, |item| match item {
         Item::Series { key, .. } => {
             names.push(format!("{}/{}/{}", key.of.namespace, key.of.workload, key.of.container));

@@ -11,19 +11,19 @@ use evenkeel_rightsizing::histogram::{BucketTally, Histogram};
 use evenkeel_rightsizing::history::{Day, Event, History, Hour, Minute, Running, Scope};
 use evenkeel_rightsizing::usage::UsageSecond;
 
-use super::Shared;
-use super::minute::Kept;
+use super::SharedScopes;
+use super::minute::StoredMinute;
 use super::packed::Packed;
-use super::past::{Held, SubjectId};
+use super::past::{SubjectId, SubjectPast};
 use super::sealed::{at, decode_day_into, decode_hour_into, hour_of, merge_day, merge_hour};
-use super::shared::{CROWD, Key, Known};
+use super::shared::{CROWD, Key, ScopeHistory};
 use super::starts::{
     CPU, DayStart, InStart, decode_running_day_into, decode_running_hour_into, running_hour_of,
 };
 use crate::key::{Image, SeriesId, SeriesKey, Subject};
-use crate::state::State;
+use crate::state::StoreState;
 use crate::state::minute::of_resource;
-use crate::state::slots::Slot;
+use crate::state::slots::StreamContainer;
 
 /// Containers whose unfinished minutes and hours are looked at: where a scope has more, they are taken from it at equal
 /// distances. Each is somewhere else in memory, so that looking at thousands would take longer than an answer may; what they
@@ -48,7 +48,7 @@ impl Most {
 
 /// Which container is meant; it need not exist or have run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Of<'a> {
+pub struct ViewTarget<'a> {
     /// Cluster; all of them together without.
     pub cluster: Option<&'a str>,
     /// Namespace of the pod.
@@ -65,12 +65,12 @@ pub struct Of<'a> {
 
 /// The past of one resource of one container.
 #[derive(Debug, Clone, Copy)]
-pub struct View<'a> {
-    state: &'a State,
-    of: Of<'a>,
+pub struct HistoryView<'a> {
+    state: &'a StoreState,
+    of: ViewTarget<'a>,
     resource: Resource,
     /// Where scopes of many containers are read from, and the present, microseconds since 1970.
-    shared: Option<(&'a Shared, u64)>,
+    shared: Option<(&'a SharedScopes, u64)>,
     /// Starts are left out, and are none of memory.
     is_running: bool,
 }
@@ -84,9 +84,9 @@ pub struct Starts {
     pub starved_ms: u64,
 }
 
-impl<'a> View<'a> {
+impl<'a> HistoryView<'a> {
     /// The view of a container's resource.
-    pub const fn new(state: &'a State, of: Of<'a>, resource: Resource) -> Self {
+    pub const fn new(state: &'a StoreState, of: ViewTarget<'a>, resource: Resource) -> Self {
         Self { state, of, resource, shared: None, is_running: false }
     }
 
@@ -112,12 +112,12 @@ impl<'a> View<'a> {
     }
 
     /// Seconds of a container that are in no hour and no day yet, as far as they count.
-    fn counts_unfolded(&self, slot: &Slot) -> bool {
+    fn counts_unfolded(&self, slot: &StreamContainer) -> bool {
         !(self.is_running && slot.start.goes_on())
     }
 
     /// The same, with scopes of many containers read once for all that ask within a while.
-    pub const fn sharing(self, shared: &'a Shared, now_usec: u64) -> Self {
+    pub const fn sharing(self, shared: &'a SharedScopes, now_usec: u64) -> Self {
         Self { shared: Some((shared, now_usec)), ..self }
     }
 
@@ -134,7 +134,7 @@ impl<'a> View<'a> {
         let mut found: Vec<SubjectId> = clusters
             .into_iter()
             .filter_map(|cluster| {
-                let Of { namespace, workload, container, image, .. } = self.of;
+                let ViewTarget { namespace, workload, container, image, .. } = self.of;
                 let of = ContainerKey::new(cluster, namespace, workload, container);
                 let names = SeriesKey { of, image: image.cloned() };
                 let all = Subject::all(&names, self.of.command);
@@ -147,7 +147,7 @@ impl<'a> View<'a> {
         found
     }
 
-    fn held(&self, scope: Scope) -> impl Iterator<Item = &'a Held> + use<'a> {
+    fn held(&self, scope: Scope) -> impl Iterator<Item = &'a SubjectPast> + use<'a> {
         let state = self.state;
         self.subjects(scope).into_iter().filter_map(move |id| state.past.get(id))
     }
@@ -194,7 +194,7 @@ impl<'a> View<'a> {
     }
 
     /// Containers of a scope that are followed now, or a part of them.
-    fn live(&self, scope: Scope) -> Vec<&'a Slot> {
+    fn live(&self, scope: Scope) -> Vec<&'a StreamContainer> {
         let (state, series) = (self.state, self.series(scope));
         let all: usize = series.iter().filter_map(|id| state.history.get(*id)).map(|s| s.live.len()).sum();
         let step = all.div_ceil(UNFINISHED).max(1);
@@ -207,7 +207,7 @@ impl<'a> View<'a> {
     }
 
     /// What many containers share is read once for all of them.
-    fn known(&self, scope: Scope, minutes_from: Option<u64>) -> Option<Arc<Known>> {
+    fn known(&self, scope: Scope, minutes_from: Option<u64>) -> Option<Arc<ScopeHistory>> {
         let ((shared, now_usec), image) = (self.shared?, self.of.image?);
         if scope == Scope::Own || self.state.history.image_series(&image.name) < CROWD {
             return None;
@@ -230,11 +230,11 @@ impl<'a> View<'a> {
             command: of.command.filter(|_| scope == Scope::Command),
         };
         Some(shared.known(key, now_usec, || match minutes_from {
-            Some(from) => Known { minutes: self.read_minutes(scope, from), ..Known::default() },
+            Some(from) => ScopeHistory { minutes: self.read_minutes(scope, from), ..ScopeHistory::default() },
             None => {
                 let mut days = Vec::new();
                 self.read_days(scope, 0, &mut |day| days.push(day.clone()));
-                Known { days, since_ms: self.read_since(scope), ..Known::default() }
+                ScopeHistory { days, since_ms: self.read_since(scope), ..ScopeHistory::default() }
             }
         }))
     }
@@ -246,7 +246,7 @@ impl<'a> View<'a> {
         }
     }
 
-    fn minute(&self, kept: &Kept) -> Option<Minute> {
+    fn minute(&self, kept: &StoredMinute) -> Option<Minute> {
         let aggregate = of_resource(kept, self.resource);
         Some(Minute {
             minute: u64::from(kept.minute),
@@ -266,7 +266,7 @@ struct Unfolded {
 }
 
 impl Unfolded {
-    fn add(&mut self, slot: &Slot, resource: Resource) {
+    fn add(&mut self, slot: &StreamContainer, resource: Resource) {
         for (value, weight) in slot.seconds.unfolded_of(resource) {
             self.tally.add(value, weight);
             self.peak = self.peak.max(value);
@@ -279,12 +279,12 @@ impl Unfolded {
 }
 
 /// How sealed values of one kind are read and put together.
-struct Form<T> {
+struct SealedForm<T> {
     decode: fn(u32, &[u8], &mut T) -> Option<()>,
     merge: fn(&mut T, &T),
 }
 
-impl<T: Default> Form<T> {
+impl<T: Default> SealedForm<T> {
     /// Shows everything from a time on in its order, each time once; sealed values pass through one piece of memory.
     fn visit<'b>(
         &self,
@@ -322,7 +322,7 @@ impl<T: Default> Form<T> {
     }
 }
 
-impl View<'_> {
+impl HistoryView<'_> {
     /// The container's hours that are not sealed.
     fn open_hours(&self, from: u64) -> BTreeMap<u64, Hour> {
         let live = self.live(Scope::Own);
@@ -412,7 +412,7 @@ impl View<'_> {
 }
 
 /// What is read of the state each time.
-impl View<'_> {
+impl HistoryView<'_> {
     fn read_minutes(&self, scope: Scope, from: u64) -> Vec<Minute> {
         let from = u32::try_from(from).unwrap_or(u32::MAX);
         let (series, history) = (self.series(scope), &self.state.history);
@@ -426,7 +426,7 @@ impl View<'_> {
         let mut minutes: Vec<Minute> = recorded.filter_map(|kept| self.minute(&kept)).collect();
         let open = self.live(scope).into_iter().filter_map(|slot| slot.open);
         let open = open.filter(|(minute, _)| *minute >= from);
-        minutes.extend(open.filter_map(|(minute, rollup)| self.minute(&Kept::of(minute, &rollup))));
+        minutes.extend(open.filter_map(|(minute, rollup)| self.minute(&StoredMinute::of(minute, &rollup))));
         minutes.sort_by_key(|minute| minute.minute);
         minutes
     }
@@ -435,7 +435,7 @@ impl View<'_> {
         let i = at(self.resource);
         let sealed = self.held(scope).flat_map(|held| held.days[i].iter());
         let decode = if self.is_running { decode_running_day_into } else { decode_day_into };
-        let form = Form { decode, merge: merge_day };
+        let form = SealedForm { decode, merge: merge_day };
         form.visit(sealed, self.open_days(scope, from), from, |day| {
             if !(day.all.is_empty() && day.minutes.is_empty()) {
                 visit(day);
@@ -462,7 +462,7 @@ impl View<'_> {
     }
 }
 
-impl History for View<'_> {
+impl History for HistoryView<'_> {
     fn minutes(&self, scope: Scope, from: u64) -> Vec<Minute> {
         if self.is_running {
             // A minute does not tell of whose start it is; days do.
@@ -507,7 +507,7 @@ impl History for View<'_> {
         let i = at(self.resource);
         let sealed = self.held(scope).flat_map(|held| held.hours[i].iter());
         let decode = if self.is_running { decode_running_hour_into } else { decode_hour_into };
-        let form = Form { decode, merge: merge_hour };
+        let form = SealedForm { decode, merge: merge_hour };
         form.visit(sealed, self.open_hours(from), from, |hour| {
             if !hour.all.is_empty() {
                 visit(hour);

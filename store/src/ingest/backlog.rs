@@ -10,7 +10,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::outcome::Mark;
-use super::record::Entry;
+use super::record::IngestEntry;
 use crate::key::StreamKey;
 
 /// Bytes of records that may wait: half a minute of 300,000 busy containers.
@@ -23,7 +23,7 @@ pub(crate) struct Logged {
     pub(crate) seq: u64,
     pub(crate) mark: Mark,
     pub(crate) received_usec: u64,
-    pub(crate) entry: Entry,
+    pub(crate) entry: IngestEntry,
     /// Its size in the log, and what it takes in memory beside.
     pub(crate) bytes: usize,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Unreadable {
 /// The records between the two threads.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PendingRecords>,
     /// A record has come, or the last one.
     arrived: Condvar,
     /// A record was counted, or none will be any more.
@@ -48,7 +48,7 @@ pub(crate) struct Backlog {
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct PendingRecords {
     records: VecDeque<Logged>,
     /// Of all that are not counted, those in the counting thread's hands included.
     bytes: usize,
@@ -67,7 +67,7 @@ struct Waiting {
 pub(crate) struct Counting<'a>(&'a Backlog);
 
 impl Backlog {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, PendingRecords> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -101,7 +101,7 @@ impl Backlog {
         self.until(within, |waiting| waiting.counted >= upto)
     }
 
-    fn until(&self, within: Duration, is_so: impl Fn(&Waiting) -> bool) -> bool {
+    fn until(&self, within: Duration, is_so: impl Fn(&PendingRecords) -> bool) -> bool {
         let deadline = Instant::now() + within;
         let mut waiting = self.waiting();
         while !is_so(&waiting) {
@@ -180,7 +180,7 @@ mod tests {
 
     fn record(seq: u64, bytes: usize) -> Logged {
         let key = StreamKey { cluster: "c".into(), node: "n".into(), epoch: 1 };
-        Logged { seq, mark: Mark(seq), received_usec: 0, entry: Entry::Retired(key), bytes }
+        Logged { seq, mark: Mark(seq), received_usec: 0, entry: IngestEntry::Retired(key), bytes }
     }
 
     const NOW: Duration = Duration::ZERO;

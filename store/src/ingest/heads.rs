@@ -3,14 +3,14 @@
 
 use std::collections::HashMap;
 
-use super::record::Entry;
+use super::record::IngestEntry;
 use super::stream_state::{Position, Range};
 use crate::key::StreamKey;
-use crate::state::stream::Stream;
+use crate::state::stream::StreamState;
 
 /// The head of one stream.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Head {
+pub(crate) struct StreamHead {
     /// How far it has been taken.
     pub(crate) position: Position,
     /// When a record of it was received last, microseconds since 1970.
@@ -21,18 +21,18 @@ pub(crate) struct Head {
 
 /// The heads of streams, those that spoke lately at least.
 #[derive(Debug, Default)]
-pub(crate) struct Heads(HashMap<StreamKey, Head>);
+pub(crate) struct Heads(HashMap<StreamKey, StreamHead>);
 
-impl Head {
+impl StreamHead {
     /// As the state has it.
-    pub(crate) fn of(stream: &Stream) -> Self {
+    pub(crate) fn of(stream: &StreamState) -> Self {
         Self { position: stream.position, seen_usec: stream.last_seen_usec, owner: stream.owner.clone() }
     }
 }
 
 impl Heads {
     /// One stream's, where it is known here.
-    pub(crate) fn get(&self, key: &StreamKey) -> Option<&Head> {
+    pub(crate) fn get(&self, key: &StreamKey) -> Option<&StreamHead> {
         self.0.get(key)
     }
 
@@ -42,7 +42,7 @@ impl Heads {
     }
 
     /// A stream is known from now on.
-    pub(crate) fn know(&mut self, key: &StreamKey, head: Head) {
+    pub(crate) fn know(&mut self, key: &StreamKey, head: StreamHead) {
         self.0.insert(key.clone(), head);
     }
 
@@ -57,23 +57,25 @@ impl Heads {
     }
 
     /// Goes along with a record that was logged, as the state does when it is counted.
-    pub(crate) fn note(&mut self, received_usec: u64, entry: &Entry) {
+    pub(crate) fn note(&mut self, received_usec: u64, entry: &IngestEntry) {
         let (key, range) = match entry {
-            Entry::Taken(taken) => (&taken.key, Range::new(taken.frame.sequence, taken.frame.replaces_first)),
-            Entry::Lost(lost) => (&lost.key, Some(Range { first: lost.first, sequence: lost.last })),
-            Entry::Announced(announced) => (&announced.key, None),
-            Entry::Owned(owned) => (&owned.key, None),
+            IngestEntry::Taken(taken) => {
+                (&taken.key, Range::new(taken.frame.sequence, taken.frame.replaces_first))
+            }
+            IngestEntry::Lost(lost) => (&lost.key, Some(Range { first: lost.first, sequence: lost.last })),
+            IngestEntry::Announced(announced) => (&announced.key, None),
+            IngestEntry::Owned(owned) => (&owned.key, None),
             // The node said nothing.
-            Entry::Judged(_) => return,
-            Entry::Opened(hello) => return self.seen(&StreamKey::of(hello), received_usec),
-            Entry::Panic(_) | Entry::Retired(_) => return,
+            IngestEntry::Judged(_) => return,
+            IngestEntry::Opened(hello) => return self.seen(&StreamKey::of(hello), received_usec),
+            IngestEntry::Panic(_) | IngestEntry::Retired(_) => return,
         };
         self.seen(key, received_usec);
         let Some(head) = self.0.get_mut(key) else { return };
         if let Some(range) = range {
             head.position.advance(range);
         }
-        if let Entry::Owned(owned) = entry {
+        if let IngestEntry::Owned(owned) = entry {
             head.owner.clone_from(&owned.owner);
         }
     }

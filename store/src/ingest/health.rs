@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tracing::warn;
 
 use super::contest::Contests;
-use crate::engines::Counters;
+use crate::engines::EngineCounters;
 use crate::key::{NodeKey, StreamKey};
 use crate::state::clock::Doubt;
 
@@ -63,7 +63,7 @@ pub struct Health {
     checkpoint_trouble: Mutex<Option<String>>,
     room_trouble: Mutex<Option<String>>,
     /// Of the engines outside.
-    engines: Mutex<Vec<Arc<Counters>>>,
+    engines: Mutex<Vec<Arc<EngineCounters>>>,
 }
 
 impl Default for Health {
@@ -225,12 +225,12 @@ impl Health {
     }
 
     /// Engines outside, by what is counted of each.
-    pub fn set_engines(&self, counters: &[Arc<Counters>]) {
+    pub fn set_engines(&self, counters: &[Arc<EngineCounters>]) {
         *self.engines.lock().unwrap_or_else(PoisonError::into_inner) = counters.to_vec();
     }
 
     /// A count of all engines outside together.
-    pub fn of_engines(&self, count: fn(&Counters) -> &AtomicU64) -> u64 {
+    pub fn of_engines(&self, count: fn(&EngineCounters) -> &AtomicU64) -> u64 {
         let engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
         engines.iter().map(|counters| read(count(counters))).sum()
     }

@@ -90,7 +90,7 @@ pub struct OpenReport {
 
 /// What became of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum FrameOutcome {
     /// Everything up to `last` may be acknowledged once `mark` is durable.
     Acknowledge {
         /// Last sequence counted.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::store::SharedState;
 use crate::config::Settings;
 use crate::engines::worker::{self, Queue};
-use crate::engines::{self, Counters};
+use crate::engines::{self, EngineCounters};
 use crate::history::exchange::Batch;
 
 /// Minutes of a day.
@@ -18,7 +18,7 @@ const DAY: u32 = 24 * 60;
 pub struct Outside {
     queues: Vec<Arc<Queue>>,
     threads: Vec<JoinHandle<()>>,
-    counts: Vec<Arc<Counters>>,
+    counts: Vec<Arc<EngineCounters>>,
 }
 
 impl Outside {
@@ -27,7 +27,7 @@ impl Outside {
     pub fn start(config: &Settings, state: &SharedState, now_usec: u64) -> anyhow::Result<Self> {
         let mut outside = Self::default();
         for (number, section) in config.history.engines.iter().enumerate() {
-            let counters = Arc::new(Counters::default());
+            let counters = Arc::new(EngineCounters::default());
             let queue = Arc::new(Queue::new(section.queue, Arc::clone(&counters)));
             if section.write {
                 let engine = engines::open(section, &counters)?;
@@ -55,7 +55,7 @@ impl Outside {
     }
 
     /// Counts of each engine.
-    pub fn counts(&self) -> &[Arc<Counters>] {
+    pub fn counts(&self) -> &[Arc<EngineCounters>] {
         &self.counts
     }
 

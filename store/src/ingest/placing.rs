@@ -11,9 +11,9 @@ use evenkeel_proto::v1;
 use prost::Message as _;
 
 use crate::key::StreamKey;
-use crate::state::State;
-use crate::state::placed::{Aside, Standing, Word};
-use crate::state::slots::Slot;
+use crate::state::StoreState;
+use crate::state::placed::{Aside, Placement, PlacementWord};
+use crate::state::slots::StreamContainer;
 
 /// How long a pod may be unknown, or another node's, before its node is not believed: a watch that was cut goes on after a second or so, and a
 /// container ends some seconds after its pod.
@@ -29,7 +29,7 @@ const LOOKS: usize = 5;
 
 /// What the API of a cluster says of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum PlacementAnswer {
     /// Nothing: it is not known, or not up to date.
     Nothing,
     /// Its pod is on this node; the controller at its top, where that is known.
@@ -45,7 +45,7 @@ pub trait Places: Send + Sync + Debug {
     /// Whether it is that of this cluster.
     fn is_of(&self, cluster: &str) -> bool;
     /// What it says of a container that a node announces. Asked under locks: it answers at once from what it knows.
-    fn say(&self, node: &str, container: &v1::ContainerIdentity) -> Said;
+    fn say(&self, node: &str, container: &v1::ContainerIdentity) -> PlacementAnswer;
 }
 
 /// What was asked so far.
@@ -58,14 +58,14 @@ pub(super) struct Placing {
 }
 
 /// The words about what a frame announces, as far as a record has room for them; containers without one wait for the next look.
-pub(super) fn words(places: &dyn Places, key: &StreamKey, frame: &v1::Frame) -> Vec<Word> {
+pub(super) fn words(places: &dyn Places, key: &StreamKey, frame: &v1::Frame) -> Vec<PlacementWord> {
     let (mut words, mut bytes) = (Vec::new(), 0);
     for v1::Announcement { slot, identity } in &frame.announced {
         let word = match identity.as_ref().map(|identity| places.say(&key.node, identity)) {
-            Some(Said::Nothing) => Word::new(*slot, Standing::AsTold),
-            Some(Said::Here(workload)) => Word::placed(*slot, workload),
-            Some(Said::Elsewhere) => Word::new(*slot, Standing::Elsewhere),
-            Some(Said::Unknown) => Word::new(*slot, Standing::Waits),
+            Some(PlacementAnswer::Nothing) => PlacementWord::new(*slot, Placement::AsTold),
+            Some(PlacementAnswer::Here(workload)) => PlacementWord::placed(*slot, workload),
+            Some(PlacementAnswer::Elsewhere) => PlacementWord::new(*slot, Placement::Elsewhere),
+            Some(PlacementAnswer::Unknown) => PlacementWord::new(*slot, Placement::Waits),
             None => continue,
         };
         bytes += WORD_BYTES + word.encoded_len();
@@ -78,7 +78,7 @@ pub(super) fn words(places: &dyn Places, key: &StreamKey, frame: &v1::Frame) -> 
 }
 
 /// Words in parts, each of which a record has room for.
-pub(super) fn parts(words: Vec<Word>) -> Vec<Vec<Word>> {
+pub(super) fn parts(words: Vec<PlacementWord>) -> Vec<Vec<PlacementWord>> {
     let (mut parts, mut bytes) = (Vec::new(), MOST_BYTES);
     for word in words {
         let more = WORD_BYTES + word.encoded_len();
@@ -98,15 +98,15 @@ impl Placing {
     /// Looks at containers again: what is to be said of those of which something else is to be said now.
     pub(super) fn look(
         &mut self,
-        state: &State,
+        state: &StoreState,
         places: Option<&dyn Places>,
         now_usec: u64,
-    ) -> Vec<(StreamKey, Vec<Word>)> {
+    ) -> Vec<(StreamKey, Vec<PlacementWord>)> {
         let mut found = Vec::new();
         for stream in state.streams.values().filter(|stream| !stream.aside.is_empty()) {
             let places = places.filter(|places| places.is_of(&stream.key.cluster));
             let news = |(slot, aside): (&u32, &Aside)| of_aside(places, &stream.key, *slot, aside, now_usec);
-            let words: Vec<Word> = stream.aside.iter().filter_map(news).collect();
+            let words: Vec<PlacementWord> = stream.aside.iter().filter_map(news).collect();
             found.push((stream.key.clone(), words));
         }
         if let Some(places) = places {
@@ -119,10 +119,10 @@ impl Placing {
     /// Looks at some of those that are followed, from where it ended before.
     fn look_at_followed(
         &mut self,
-        state: &State,
+        state: &StoreState,
         places: &dyn Places,
         now_usec: u64,
-        found: &mut Vec<(StreamKey, Vec<Word>)>,
+        found: &mut Vec<(StreamKey, Vec<PlacementWord>)>,
     ) {
         let (from, mut seen) = (self.next, 0);
         for (id, stream) in state.streams.range(from.0..) {
@@ -149,18 +149,18 @@ impl Placing {
         &mut self,
         places: &dyn Places,
         (id, key): (u64, &StreamKey),
-        slot: &Slot,
+        slot: &StreamContainer,
         now_usec: u64,
-    ) -> Option<Word> {
+    ) -> Option<PlacementWord> {
         let at = (id, slot.number);
         match places.say(&key.node, &slot.identity) {
-            Said::Nothing => return None,
-            Said::Here(workload) => {
+            PlacementAnswer::Nothing => return None,
+            PlacementAnswer::Here(workload) => {
                 self.missed.remove(&at);
                 let workload = workload.filter(|workload| *workload != slot.identity.workload)?;
-                return Some(Word::placed(slot.number, Some(workload)));
+                return Some(PlacementWord::placed(slot.number, Some(workload)));
             }
-            Said::Elsewhere | Said::Unknown => {}
+            PlacementAnswer::Elsewhere | PlacementAnswer::Unknown => {}
         }
         let (since, last) = self.missed.entry(at).or_insert((now_usec, now_usec));
         *last = now_usec;
@@ -168,7 +168,7 @@ impl Placing {
             return None;
         }
         self.missed.remove(&at);
-        Some(Word::new(slot.number, Standing::Elsewhere))
+        Some(PlacementWord::new(slot.number, Placement::Elsewhere))
     }
 
     /// How many times a second it looks.
@@ -189,14 +189,16 @@ fn of_aside(
     slot: u32,
     aside: &Aside,
     now_usec: u64,
-) -> Option<Word> {
-    let Some(places) = places else { return Some(Word::new(slot, Standing::AsTold)) };
+) -> Option<PlacementWord> {
+    let Some(places) = places else { return Some(PlacementWord::new(slot, Placement::AsTold)) };
     let is_over = now_usec.saturating_sub(aside.since_usec) > GRACE_USEC;
     match places.say(&key.node, &aside.identity) {
-        Said::Here(workload) => Some(Word::placed(slot, workload)),
+        PlacementAnswer::Here(workload) => Some(PlacementWord::placed(slot, workload)),
         _ if aside.is_elsewhere => None,
-        Said::Nothing => Some(Word::new(slot, Standing::AsTold)),
-        Said::Unknown if !is_over => None,
-        Said::Elsewhere | Said::Unknown => Some(Word::new(slot, Standing::Elsewhere)),
+        PlacementAnswer::Nothing => Some(PlacementWord::new(slot, Placement::AsTold)),
+        PlacementAnswer::Unknown if !is_over => None,
+        PlacementAnswer::Elsewhere | PlacementAnswer::Unknown => {
+            Some(PlacementWord::new(slot, Placement::Elsewhere))
+        }
     }
 }

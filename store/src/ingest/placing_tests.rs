@@ -9,11 +9,11 @@ use evenkeel_model::sample::{Field, Sample};
 use evenkeel_proto::frame::Encoder;
 use evenkeel_proto::v1;
 
-use super::placing::{Places, Said};
-use super::store::{Outcome, Store};
+use super::placing::{PlacementAnswer, Places};
+use super::store::{FrameOutcome, Store};
 use crate::config::{Settings, Size};
 use crate::key::{NodeKey, StreamKey};
-use crate::state::State;
+use crate::state::StoreState;
 
 const START: u64 = 1_700_049_600_000_000;
 const SECOND: u64 = 1_000_000;
@@ -46,12 +46,12 @@ impl Places for Api {
         cluster == "c"
     }
 
-    fn say(&self, node: &str, container: &v1::ContainerIdentity) -> Said {
+    fn say(&self, node: &str, container: &v1::ContainerIdentity) -> PlacementAnswer {
         match self.pods.lock().unwrap().get(&container.pod) {
-            _ if *self.is_silent.lock().unwrap() => Said::Nothing,
-            Some((on, workload)) if on == node => Said::Here(workload.clone()),
-            Some(_) => Said::Elsewhere,
-            None => Said::Unknown,
+            _ if *self.is_silent.lock().unwrap() => PlacementAnswer::Nothing,
+            Some((on, workload)) if on == node => PlacementAnswer::Here(workload.clone()),
+            Some(_) => PlacementAnswer::Elsewhere,
+            None => PlacementAnswer::Unknown,
         }
     }
 }
@@ -101,7 +101,7 @@ impl Fed {
         self.store.as_mut().unwrap()
     }
 
-    fn look<T>(&self, at: impl FnOnce(&State) -> T) -> T {
+    fn look<T>(&self, at: impl FnOnce(&StoreState) -> T) -> T {
         at(&self.store.as_ref().unwrap().state().read())
     }
 
@@ -125,7 +125,7 @@ impl Fed {
         };
         let (now, key) = (self.now, self.key.clone());
         let taken = self.store().take(now, &key, &frame, false).unwrap();
-        assert!(matches!(taken, Outcome::Acknowledge { .. }), "{taken:?}");
+        assert!(matches!(taken, FrameOutcome::Acknowledge { .. }), "{taken:?}");
     }
 
     fn place_again(&mut self) -> usize {
@@ -374,7 +374,7 @@ fn names_that_a_record_has_no_room_for_are_said_by_the_next_ones() {
     let pods: Vec<_> = (0..800).map(|slot| (slot, format!("web-{slot}"))).collect();
     pods.iter().for_each(|(_, pod)| fed.api.place(pod, HERE, Some(&long)));
     fed.second(&[], pods.iter().map(|(slot, pod)| announce(*slot, pod)).collect(), vec![]);
-    let followed = fed.look(State::followed);
+    let followed = fed.look(StoreState::followed);
     assert!((500..700).contains(&followed), "{followed}");
     let waited = 800 - followed;
     assert_eq!((fed.place_again(), fed.workloads()), (waited, vec![(long.clone(), 800)]));

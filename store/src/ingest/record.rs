@@ -4,7 +4,7 @@
 //! full: a log whose checkpoint is lost can still be read.
 
 use crate::key::StreamKey;
-use crate::state::placed::Word;
+use crate::state::placed::PlacementWord;
 use evenkeel_proto::v1;
 use prost::Message;
 
@@ -17,13 +17,13 @@ pub(crate) struct LogRecord {
     /// Wall-clock time of reception, microseconds since 1970.
     #[prost(uint64, tag = "1")]
     pub(crate) received_usec: u64,
-    #[prost(oneof = "Entry", tags = "2, 3, 4, 5, 6, 7, 12, 13")]
-    pub(crate) entry: Option<Entry>,
+    #[prost(oneof = "IngestEntry", tags = "2, 3, 4, 5, 6, 7, 12, 13")]
+    pub(crate) entry: Option<IngestEntry>,
 }
 
 /// What happened.
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub enum Entry {
+pub enum IngestEntry {
     /// A stream was opened, or said something new about itself.
     #[prost(message, tag = "2")]
     Opened(v1::Hello),
@@ -32,7 +32,7 @@ pub enum Entry {
     Taken(Taken),
     /// A range was given up.
     #[prost(message, tag = "4")]
-    Lost(Lost),
+    Lost(LostFrames),
     /// The panic switch was set.
     #[prost(message, tag = "5")]
     Panic(Panic),
@@ -56,7 +56,7 @@ pub struct Judged {
     #[prost(message, required, tag = "1")]
     pub(crate) key: StreamKey,
     #[prost(message, repeated, tag = "2")]
-    pub(crate) words: Vec<Word>,
+    pub(crate) words: Vec<PlacementWord>,
 }
 
 /// Whose a stream is from now on.
@@ -80,7 +80,7 @@ pub struct Taken {
     pub frame: v1::Frame,
     /// What the API of its cluster says of what it announces.
     #[prost(message, repeated, tag = "3")]
-    pub words: Vec<Word>,
+    pub words: Vec<PlacementWord>,
     /// The API was asked: containers without a word wait for one.
     #[prost(bool, tag = "4")]
     pub is_judged: bool,
@@ -95,7 +95,7 @@ impl Taken {
 
 /// Frames of a stream that were given up.
 #[derive(Clone, PartialEq, Message)]
-pub struct Lost {
+pub struct LostFrames {
     #[prost(message, required, tag = "1")]
     pub(crate) key: StreamKey,
     #[prost(uint64, tag = "2")]
@@ -130,7 +130,7 @@ pub enum RecordError {
     Empty,
 }
 
-impl Entry {
+impl IngestEntry {
     /// Bytes it takes in memory beside those of its record: messages that say little take much.
     pub(crate) fn unfolded(&self) -> usize {
         let of = |count: usize, size: usize| count.saturating_mul(size);
@@ -138,10 +138,10 @@ impl Entry {
             Self::Taken(Taken { frame, words, .. }) | Self::Announced(Taken { frame, words, .. }) => {
                 (frame, words)
             }
-            Self::Judged(Judged { words, .. }) => return of(words.len(), size_of::<Word>()),
+            Self::Judged(Judged { words, .. }) => return of(words.len(), size_of::<PlacementWord>()),
             _ => return 0,
         };
-        of(words.len(), size_of::<Word>())
+        of(words.len(), size_of::<PlacementWord>())
             + of(frame.announced.len(), size_of::<v1::Announcement>())
             + of(frame.decisions.len(), size_of::<v1::Decision>())
             + of(frame.traffic.len(), size_of::<v1::Traffic>())
@@ -149,7 +149,7 @@ impl Entry {
 }
 
 impl LogRecord {
-    pub(crate) fn new(received_usec: u64, entry: Entry) -> Self {
+    pub(crate) fn new(received_usec: u64, entry: IngestEntry) -> Self {
         Self { received_usec, entry: Some(entry) }
     }
 
@@ -161,7 +161,7 @@ impl LogRecord {
         self.encode_raw(buffer);
     }
 
-    pub(crate) fn read(bytes: &[u8]) -> Result<(u64, Entry), RecordError> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<(u64, IngestEntry), RecordError> {
         let (&version, rest) = bytes.split_first().ok_or(RecordError::Empty)?;
         if version != VERSION {
             return Err(RecordError::Version(version));
@@ -179,7 +179,7 @@ mod tests {
     fn what_is_written_reads_back_and_damage_is_an_error() {
         let key = StreamKey { cluster: "c".into(), node: "n".into(), epoch: 9 };
         let frame = v1::Frame { sequence: 3, samples: vec![1, 2, 3].into(), ..v1::Frame::default() };
-        let entry = Entry::Taken(Taken::new(key, frame));
+        let entry = IngestEntry::Taken(Taken::new(key, frame));
         let mut buffer = vec![7; 3];
         LogRecord::new(5, entry.clone()).write(&mut buffer);
         assert_eq!(LogRecord::read(&buffer).unwrap(), (5, entry));

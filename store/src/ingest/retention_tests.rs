@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use evenkeel_model::sample::{Field, Sample};
 
-use super::store::{Outcome, Store};
+use super::store::{FrameOutcome, Store};
 use crate::config::{Settings, Size, Span};
-use crate::history::{Of, View};
+use crate::history::{HistoryView, ViewTarget};
 use crate::key::StreamKey;
 use evenkeel_proto::frame::Encoder;
 use evenkeel_proto::v1;
@@ -88,7 +88,7 @@ impl Fed {
             ..v1::Frame::default()
         };
         let taken = self.store.take(time, &key(), &frame, first).unwrap();
-        assert!(matches!(taken, Outcome::Acknowledge { .. }), "{taken:?}");
+        assert!(matches!(taken, FrameOutcome::Acknowledge { .. }), "{taken:?}");
     }
 }
 
@@ -126,7 +126,7 @@ fn days_of(config: &Settings, kind: &str) -> Vec<u64> {
 fn told(store: &Store) -> [Vec<u64>; 4] {
     let state = store.state();
     let state = state.read();
-    let of = Of {
+    let of = ViewTarget {
         cluster: Some("c"),
         namespace: "shop",
         workload: "deployment/web",
@@ -134,7 +134,7 @@ fn told(store: &Store) -> [Vec<u64>; 4] {
         image: None,
         command: None,
     };
-    let view = View::new(&state, of, Resource::Memory);
+    let view = HistoryView::new(&state, of, Resource::Memory);
     let minutes = view.minutes(Scope::Own, 0).iter().map(|m| m.minute / 1440).collect();
     let hours = view.hours(Scope::Own, 0).iter().map(|h| h.hour / 24).collect();
     let days = view.days(Scope::Own, 0).iter().map(|d| d.day).collect();

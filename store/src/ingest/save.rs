@@ -10,17 +10,17 @@ use super::store::{OpenReport, SharedState, StoreError};
 use crate::checkpoint::{self, CheckpointError};
 use crate::config::Settings;
 use crate::history::batch::Names;
-use crate::history::files::{Expired, Files, Kind, Outgoing};
+use crate::history::files::{Expired, FileKind, HistoryFiles, Outgoing};
 use crate::history::item::Item;
 use crate::history::minute_files::Extent;
 use crate::history::sealed::SealedKind;
-use crate::state::history::{Bounds, History};
-use crate::state::{Limits, State};
+use crate::state::history::{History, HistoryBounds};
+use crate::state::{Limits, StoreState};
 
 fn limits(config: &Settings) -> Limits {
     let history = &config.history;
     Limits {
-        history: Bounds {
+        history: HistoryBounds {
             retention_minutes: u32::try_from(config.retention.days.minutes()).unwrap_or(u32::MAX),
             series: history.max_series,
             of_node: config.ingest.max_containers_per_node,
@@ -44,9 +44,9 @@ pub(super) fn load_state(
     config: &Settings,
     untouched: bool,
     report: &mut OpenReport,
-) -> Result<(State, Files), StoreError> {
+) -> Result<(StoreState, HistoryFiles), StoreError> {
     let path = config.checkpoint_file();
-    let mut state = State::new(limits(config));
+    let mut state = StoreState::new(limits(config));
     let mut listed = untouched.then(Vec::new);
     // What the writer of the checkpoint had dropped.
     let mut dropped = 0;
@@ -65,12 +65,12 @@ pub(super) fn load_state(
                 Err(e) => format!("it could not be moved aside: {e}"),
             };
             report.checkpoint_damage = Some(format!("{error}; {kept}"));
-            state = State::new(limits(config));
+            state = StoreState::new(limits(config));
         }
         Err(error) => return Err(error.into()),
     }
     let lengths = listed.as_deref();
-    let (files, found) = Files::open(&config.history_dir(), lengths, |day, names, item| {
+    let (files, found) = HistoryFiles::open(&config.history_dir(), lengths, |day, names, item| {
         load_item(&mut state, day, names, item);
     })?;
     if listed.is_none() {
@@ -87,7 +87,7 @@ pub(super) fn load_state(
 }
 
 /// Takes an item of a history file in.
-fn load_item(state: &mut State, day: u32, names: &mut Names, item: Item<'_>) {
+fn load_item(state: &mut StoreState, day: u32, names: &mut Names, item: Item<'_>) {
     fn put<T>(list: &mut Vec<Option<T>>, number: u32, id: Option<T>) {
         let at = number as usize;
         // Numbers are given in order; one far beyond is damage.
@@ -138,7 +138,7 @@ fn load_item(state: &mut State, day: u32, names: &mut Names, item: Item<'_>) {
 ///
 /// # Errors
 /// When a system call fails; nothing is lost and the call may be repeated.
-fn save(shared: &SharedState, files: &mut Files, config: &Settings) -> Result<(u64, u64), StoreError> {
+fn save(shared: &SharedState, files: &mut HistoryFiles, config: &Settings) -> Result<(u64, u64), StoreError> {
     let (outgoing, draft, expiry) = {
         let state = shared.study();
         let named = |(id, blocks)| Some((id, state.history.get(id)?.key.clone(), blocks));
@@ -162,12 +162,14 @@ fn save(shared: &SharedState, files: &mut Files, config: &Settings) -> Result<(u
         state.past.written(outgoing.sealed.len());
         state.past.counts.file_bytes = files.bytes();
         if !expired.is_empty() {
-            let too_old = |e: &Expired| e.day < if e.kind == Kind::Days { first_day } else { first_recent };
+            let too_old =
+                |e: &Expired| e.day < if e.kind == FileKind::Days { first_day } else { first_recent };
             let crowded = expired.iter().filter(|e| !too_old(e)).count() as u64;
             state.past.counts.expired_files += expired.len() as u64;
             state.past.counts.crowded_files += crowded;
-            let next = |kind: Kind| expired.iter().filter(|e| e.kind == kind).map(|e| e.day + 1).max();
-            let (minutes, hours, days) = (next(Kind::Minutes), next(Kind::Hours), next(Kind::Days));
+            let next = |kind: FileKind| expired.iter().filter(|e| e.kind == kind).map(|e| e.day + 1).max();
+            let (minutes, hours, days) =
+                (next(FileKind::Minutes), next(FileKind::Hours), next(FileKind::Days));
             let horizon = state.clock.horizon();
             state.history.expire(minutes.max(hours).unwrap_or(0), horizon);
             state.past.expire(hours.unwrap_or(0).saturating_mul(24), days.unwrap_or(0));
@@ -190,7 +192,7 @@ fn save(shared: &SharedState, files: &mut Files, config: &Settings) -> Result<(u
 /// As [`save`].
 pub(crate) fn save_in_room(
     shared: &SharedState,
-    files: &mut Files,
+    files: &mut HistoryFiles,
     config: &Settings,
     room: &Room,
 ) -> Result<(u64, u64), StoreError> {

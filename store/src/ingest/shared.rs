@@ -9,9 +9,9 @@ use std::sync::{
 use super::backlog::Logged;
 use crate::engines::worker::Queue;
 use crate::history::exchange::Batch;
-use crate::history::files::{Files, Outgoing};
+use crate::history::files::{HistoryFiles, Outgoing};
 use crate::history::fill;
-use crate::state::{Applied, State};
+use crate::state::{RecordOutcome, StoreState};
 
 /// Containers whose minutes are taken under one lock: less than a millisecond.
 const FRESH_AT_ONCE: usize = 500;
@@ -23,11 +23,11 @@ const FRESH_AT_ONCE: usize = 500;
 /// looks pass beside the long one. Locks are taken in the order files, gate, state.
 #[derive(Debug, Clone)]
 pub struct SharedState {
-    state: Arc<RwLock<State>>,
+    state: Arc<RwLock<StoreState>>,
     gate: Arc<Mutex<()>>,
     /// The history's files; held while a checkpoint is taken and written, so that a newer one is never replaced by an
     /// older one.
-    files: Arc<Mutex<Files>>,
+    files: Arc<Mutex<HistoryFiles>>,
     /// Queues of the engines outside that keep the history too.
     engines: Arc<RwLock<Vec<Arc<Queue>>>>,
     /// The panic switch of the state, for who must not wait for it.
@@ -37,41 +37,41 @@ pub struct SharedState {
 /// A long look. The state is given back before the gate.
 #[derive(Debug)]
 pub struct Study<'a> {
-    state: RwLockReadGuard<'a, State>,
+    state: RwLockReadGuard<'a, StoreState>,
     _gate: MutexGuard<'a, ()>,
 }
 
 /// The state, to be changed.
 #[derive(Debug)]
 pub struct Writing<'a> {
-    state: RwLockWriteGuard<'a, State>,
+    state: RwLockWriteGuard<'a, StoreState>,
     _gate: MutexGuard<'a, ()>,
 }
 
 impl Deref for Study<'_> {
-    type Target = State;
+    type Target = StoreState;
 
-    fn deref(&self) -> &State {
+    fn deref(&self) -> &StoreState {
         &self.state
     }
 }
 
 impl Deref for Writing<'_> {
-    type Target = State;
+    type Target = StoreState;
 
-    fn deref(&self) -> &State {
+    fn deref(&self) -> &StoreState {
         &self.state
     }
 }
 
 impl DerefMut for Writing<'_> {
-    fn deref_mut(&mut self) -> &mut State {
+    fn deref_mut(&mut self) -> &mut StoreState {
         &mut self.state
     }
 }
 
 impl SharedState {
-    pub(super) fn new(state: State, files: Files) -> Self {
+    pub(super) fn new(state: StoreState, files: HistoryFiles) -> Self {
         Self {
             state: Arc::new(RwLock::new(state)),
             gate: Arc::default(),
@@ -92,12 +92,12 @@ impl SharedState {
     }
 
     /// Looks at the state for less than a millisecond; ingest waits meanwhile, and other readers behind it.
-    pub fn read(&self) -> RwLockReadGuard<'_, State> {
+    pub fn read(&self) -> RwLockReadGuard<'_, StoreState> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The same where nobody has to be waited for.
-    pub fn try_read(&self) -> Option<RwLockReadGuard<'_, State>> {
+    pub fn try_read(&self) -> Option<RwLockReadGuard<'_, StoreState>> {
         match self.state.try_read() {
             Ok(state) => Some(state),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -118,7 +118,7 @@ impl SharedState {
     }
 
     /// Counts a record of the log.
-    pub(crate) fn count(&self, logged: Logged) -> Applied {
+    pub(crate) fn count(&self, logged: Logged) -> RecordOutcome {
         let mut state = self.write();
         state.applied = logged.seq;
         state.apply(logged.received_usec, logged.entry)
@@ -181,7 +181,7 @@ impl SharedState {
         engines.iter().for_each(|queue| queue.push(batch.clone()));
     }
 
-    pub(crate) fn files(&self) -> MutexGuard<'_, Files> {
+    pub(crate) fn files(&self) -> MutexGuard<'_, HistoryFiles> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

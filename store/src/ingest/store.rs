@@ -21,19 +21,19 @@ use evenkeel_model::panic::Panic;
 use evenkeel_proto::v1;
 
 use super::backlog::{Backlog, Logged};
-use super::heads::{Head, Heads};
-pub use super::outcome::{Greeting, Mark, OpenReport, Outcome, StoreError};
+use super::heads::{Heads, StreamHead};
+pub use super::outcome::{FrameOutcome, Greeting, Mark, OpenReport, StoreError};
 use super::placing::{self, Places, Placing};
-use super::record::{self, Entry, Judged, LogRecord, Lost, Owned, RecordError, Taken};
+use super::record::{self, IngestEntry, Judged, LogRecord, LostFrames, Owned, RecordError, Taken};
 use super::room::Room;
 use super::save::{load_state, save_in_room};
 pub use super::shared::SharedState;
-use super::stream_state::{Range, Verdict};
+use super::stream_state::{FrameVerdict, Range};
 use crate::backup::is_half_restored;
 use crate::config::Settings;
 use crate::history::exchange::Batch;
 use crate::key::{NodeKey, StreamKey};
-use crate::state::Applied;
+use crate::state::RecordOutcome;
 
 /// The owner of an epoch that was opened by a credential of its node alone.
 pub const OWN: &str = "node";
@@ -185,7 +185,7 @@ impl Store {
             for (key, words) in news {
                 judged += words.len();
                 for words in placing::parts(words) {
-                    self.log(now_usec, Entry::Judged(Judged { key: key.clone(), words }))?;
+                    self.log(now_usec, IngestEntry::Judged(Judged { key: key.clone(), words }))?;
                 }
             }
             if self.placing.is_through() {
@@ -221,7 +221,7 @@ impl Store {
     }
 
     /// Where a stream stands in the log; at the beginning where nothing is known of it.
-    fn head(&mut self, key: &StreamKey) -> Result<Head, StoreError> {
+    fn head(&mut self, key: &StreamKey) -> Result<StreamHead, StoreError> {
         if let Some(head) = self.heads.get(key) {
             return Ok(head.clone());
         }
@@ -231,7 +231,7 @@ impl Store {
             let state = self.state.read();
             self.heads.retain(|key| state.stream(key).is_some());
         }
-        let head = self.state.read().stream(key).map(Head::of).unwrap_or_default();
+        let head = self.state.read().stream(key).map(StreamHead::of).unwrap_or_default();
         self.heads.know(key, head.clone());
         Ok(head)
     }
@@ -245,7 +245,7 @@ impl Store {
         let before = self.head(key)?.owner;
         let may = may_go_on(&before, owner);
         if may && before != owner {
-            self.log(now_usec, Entry::Owned(Owned { key: key.clone(), owner: owner.to_owned() }))?;
+            self.log(now_usec, IngestEntry::Owned(Owned { key: key.clone(), owner: owner.to_owned() }))?;
         }
         Ok(may)
     }
@@ -261,13 +261,13 @@ impl Store {
         let news = {
             let state = self.state.read();
             let node = state.nodes.get(&NodeKey::of(&key));
-            let same = |n: &crate::state::stream::Node| {
+            let same = |n: &crate::state::stream::NodeState| {
                 n.version == hello.version && (hello.facts.is_none() || n.facts == hello.facts)
             };
             state.stream(&key).is_none() || !node.is_some_and(same)
         };
         if news {
-            self.log(now_usec, Entry::Opened(hello.clone()))?;
+            self.log(now_usec, IngestEntry::Opened(hello.clone()))?;
         }
         let state = self.state.read();
         let stream = state.stream(&key);
@@ -284,7 +284,7 @@ impl Store {
         key: &StreamKey,
         frame: &v1::Frame,
         resumed: bool,
-    ) -> Result<Outcome, StoreError> {
+    ) -> Result<FrameOutcome, StoreError> {
         let sequence = frame.sequence;
         if sequence == 0 {
             return self.announce_again(now_usec, key, frame);
@@ -292,33 +292,35 @@ impl Store {
         let Some(range) = Range::new(sequence, frame.replaces_first) else {
             let why =
                 format!("frame {sequence} replaces from {}: the range is impossible", frame.replaces_first);
-            return Ok(Outcome::Close { why, is_over: false });
+            return Ok(FrameOutcome::Close { why, is_over: false });
         };
-        let Head { position, seen_usec, .. } = self.head(key)?;
+        let StreamHead { position, seen_usec, .. } = self.head(key)?;
         let silent = now_usec.saturating_sub(seen_usec) / 1_000_000;
         let whole = crc32c::crc32c(&frame.samples) == frame.samples_crc32c;
         match position.judge(range, whole, resumed, silent) {
-            Verdict::Duplicate => Ok(Outcome::Acknowledge { last: position.last, mark: self.mark() }),
-            Verdict::Close { why, remedy, is_over } => {
-                Ok(Outcome::Close { why: format!("{why}; {remedy}"), is_over })
+            FrameVerdict::Duplicate => {
+                Ok(FrameOutcome::Acknowledge { last: position.last, mark: self.mark() })
             }
-            Verdict::Refuse { why, remedy } => {
-                let lost = Lost { key: key.clone(), first: range.first, last: range.sequence };
-                self.log(now_usec, Entry::Lost(lost))?;
-                Ok(Outcome::Refused { mark: self.mark(), why, remedy: remedy.to_owned() })
+            FrameVerdict::Close { why, remedy, is_over } => {
+                Ok(FrameOutcome::Close { why: format!("{why}; {remedy}"), is_over })
             }
-            Verdict::Take { lost: _ } => {
+            FrameVerdict::Refuse { why, remedy } => {
+                let lost = LostFrames { key: key.clone(), first: range.first, last: range.sequence };
+                self.log(now_usec, IngestEntry::Lost(lost))?;
+                Ok(FrameOutcome::Refused { mark: self.mark(), why, remedy: remedy.to_owned() })
+            }
+            FrameVerdict::Take { lost: _ } => {
                 let taken = self.judged(key, frame.clone());
-                let applied = match self.log(now_usec, Entry::Taken(taken)) {
+                let applied = match self.log(now_usec, IngestEntry::Taken(taken)) {
                     Err(StoreError::Log(error @ LogError::TooLarge { .. })) => {
-                        return Ok(Outcome::Close { why: error.to_string(), is_over: false });
+                        return Ok(FrameOutcome::Close { why: error.to_string(), is_over: false });
                     }
                     applied => applied?,
                 };
                 let mark = self.mark();
                 Ok(match applied {
-                    Applied::Done => Outcome::Acknowledge { last: range.sequence, mark },
-                    Applied::Unreadable(why) => unreadable(mark, &why),
+                    RecordOutcome::Done => FrameOutcome::Acknowledge { last: range.sequence, mark },
+                    RecordOutcome::Unreadable(why) => unreadable(mark, &why),
                 })
             }
         }
@@ -330,16 +332,16 @@ impl Store {
         now_usec: u64,
         key: &StreamKey,
         frame: &v1::Frame,
-    ) -> Result<Outcome, StoreError> {
+    ) -> Result<FrameOutcome, StoreError> {
         let numbered = frame.replaces_first > 0 || !frame.samples.is_empty() || !frame.gone.is_empty();
         if numbered || !frame.decisions.is_empty() {
             let why = "a frame without a number has more than announcements; number it from 1".to_owned();
-            return Ok(Outcome::Close { why, is_over: false });
+            return Ok(FrameOutcome::Close { why, is_over: false });
         }
         let frame = v1::Frame { announced: frame.announced.clone(), ..v1::Frame::default() };
         let taken = self.judged(key, frame);
-        self.log(now_usec, Entry::Announced(taken))?;
-        Ok(Outcome::Nothing)
+        self.log(now_usec, IngestEntry::Announced(taken))?;
+        Ok(FrameOutcome::Nothing)
     }
 
     /// Sets the panic switch, and whether running containers get back what was asked for; durable with the returned mark.
@@ -348,7 +350,7 @@ impl Store {
     /// When the log cannot take the record; nothing was changed and the call may be repeated.
     pub fn set_panic(&mut self, now_usec: u64, switch: Panic, reason: String) -> Result<Mark, StoreError> {
         let entry = record::Panic { on: switch.is_on(), revert: switch == Panic::Revert, reason };
-        self.log(now_usec, Entry::Panic(entry))?;
+        self.log(now_usec, IngestEntry::Panic(entry))?;
         // Whoever acts hears it before it is counted.
         self.state.tell_panic(switch.is_on());
         Ok(self.mark())
@@ -369,13 +371,13 @@ impl Store {
             idle.map(|s| s.key.clone()).collect()
         };
         for key in &idle {
-            self.log(now_usec, Entry::Retired(key.clone()))?;
+            self.log(now_usec, IngestEntry::Retired(key.clone()))?;
         }
         Ok(idle.len())
     }
 
     /// Appends a record and counts it, or hands it to whoever does: what becomes of it is told by the backlog then.
-    fn log(&mut self, now_usec: u64, entry: Entry) -> Result<Applied, StoreError> {
+    fn log(&mut self, now_usec: u64, entry: IngestEntry) -> Result<RecordOutcome, StoreError> {
         let record = LogRecord::new(now_usec, entry);
         record.write(&mut self.buffer);
         self.may_write()?;
@@ -383,14 +385,14 @@ impl Store {
         let seq = log.append(&self.buffer)?.get();
         self.newest = Mark(self.base + seq);
         self.behind_bytes += self.buffer.len() as u64;
-        let Some(entry) = record.entry else { return Ok(Applied::Done) };
+        let Some(entry) = record.entry else { return Ok(RecordOutcome::Done) };
         self.heads.note(now_usec, &entry);
         let (mark, bytes) = (self.newest, self.buffer.len() + entry.unfolded());
         let logged = Logged { seq, mark, received_usec: now_usec, entry, bytes };
         match &self.backlog {
             Some(backlog) => {
                 backlog.push(logged);
-                Ok(Applied::Done)
+                Ok(RecordOutcome::Done)
             }
             None => Ok(self.state.count(logged)),
         }
@@ -522,8 +524,8 @@ impl Store {
 }
 
 /// The answer to a frame whose samples cannot be read, which is known once it is counted.
-pub(crate) fn unreadable(mark: Mark, why: &str) -> Outcome {
-    Outcome::Refused {
+pub(crate) fn unreadable(mark: Mark, why: &str) -> FrameOutcome {
+    FrameOutcome::Refused {
         mark,
         why: format!("its samples cannot be read: {why}"),
         remedy: "announce all slots again and go on with a key frame".to_owned(),

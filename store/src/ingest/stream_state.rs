@@ -39,7 +39,7 @@ pub struct Position {
 
 /// What to do with a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum FrameVerdict {
     /// Log and count it; `lost` numbers before it never arrived.
     Take {
         /// Sequence numbers between the last one taken and this frame's first.
@@ -85,15 +85,15 @@ impl Range {
 impl Position {
     /// Judges a frame by its range. `whole` tells whether its checksum matches; `resumed` whether it is the first one
     /// after a handshake that stated this position; `silent_seconds` how long nothing has come of this stream.
-    pub fn judge(&self, range: Range, whole: bool, resumed: bool, silent_seconds: u64) -> Verdict {
+    pub fn judge(&self, range: Range, whole: bool, resumed: bool, silent_seconds: u64) -> FrameVerdict {
         let Range { first, sequence } = range;
         if sequence <= self.last {
-            return Verdict::Duplicate;
+            return FrameVerdict::Duplicate;
         }
         let jump = sequence - self.last;
         let longest = if self.last == 0 { MAX_JUMP } else { longest_jump(silent_seconds) };
         if jump > longest {
-            return Verdict::Close {
+            return FrameVerdict::Close {
                 why: format!(
                     "sequence {sequence} is {jump} after the last one, more than {longest} after {silent_seconds} s of silence"
                 ),
@@ -102,7 +102,7 @@ impl Position {
             };
         }
         if first <= self.last {
-            return Verdict::Refuse {
+            return FrameVerdict::Refuse {
                 why: format!(
                     "it replaces {first} to {sequence}, of which up to {} are counted already",
                     self.last
@@ -112,19 +112,19 @@ impl Position {
         }
         let lost = first - self.last - 1;
         if lost > 0 && !resumed {
-            return Verdict::Close {
+            return FrameVerdict::Close {
                 why: format!("sequence {first} follows {}, {lost} are missing between them", self.last),
                 remedy: "connect again and go on behind the sequence the recommender states",
                 is_over: false,
             };
         }
         if !whole {
-            return Verdict::Refuse {
+            return FrameVerdict::Refuse {
                 why: "its samples do not match their checksum".to_owned(),
                 remedy: "go on with the next frame; if it happens again, check the node's memory and disk",
             };
         }
-        Verdict::Take { lost }
+        FrameVerdict::Take { lost }
     }
 
     /// Passes a range, whether it was counted or given up.
@@ -137,12 +137,12 @@ impl Position {
 mod tests {
     use super::*;
 
-    fn kind(verdict: &Verdict) -> String {
+    fn kind(verdict: &FrameVerdict) -> String {
         match verdict {
-            Verdict::Take { lost } => format!("take {lost}"),
-            Verdict::Duplicate => "duplicate".to_owned(),
-            Verdict::Refuse { .. } => "refuse".to_owned(),
-            Verdict::Close { .. } => "close".to_owned(),
+            FrameVerdict::Take { lost } => format!("take {lost}"),
+            FrameVerdict::Duplicate => "duplicate".to_owned(),
+            FrameVerdict::Refuse { .. } => "refuse".to_owned(),
+            FrameVerdict::Close { .. } => "close".to_owned(),
         }
     }
 

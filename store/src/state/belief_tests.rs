@@ -18,7 +18,7 @@ const MIB: u64 = 1 << 20;
 
 fn limits() -> Limits {
     Limits {
-        history: Bounds { retention_minutes: 35 * 24 * 60, series: 100, of_node: 100 },
+        history: HistoryBounds { retention_minutes: 35 * 24 * 60, series: 100, of_node: 100 },
         epochs: 100,
         containers: 10_000,
         per_node: 1_000,
@@ -41,7 +41,7 @@ struct Node {
 }
 
 impl Node {
-    fn new(state: &mut State, name: &str, replicas: u32) -> Self {
+    fn new(state: &mut StoreState, name: &str, replicas: u32) -> Self {
         let key = StreamKey { cluster: "c".into(), node: name.into(), epoch: 1 };
         let facts = v1::NodeFacts { cpu_milli: 64_000, memory_bytes: 256 << 30, ..v1::NodeFacts::default() };
         let (cluster, node) = (key.cluster.clone(), key.node.clone());
@@ -51,7 +51,7 @@ impl Node {
     }
 
     /// A second in which each replica uses so much.
-    fn second(&mut self, state: &mut State, second: u64, cpu_milli: u64, memory: u64) {
+    fn second(&mut self, state: &mut StoreState, second: u64, cpu_milli: u64, memory: u64) {
         self.used_usec += cpu_milli * 1000;
         let mut sample = Sample::new(Duration::from_secs(1));
         sample.set(Field::CpuUsageUsec, self.used_usec);
@@ -79,20 +79,20 @@ impl Node {
             ..v1::Frame::default()
         };
         let applied = state.apply(time, LogEntry::Taken(Taken::new(self.key.clone(), frame)));
-        assert_eq!(applied, Applied::Done);
+        assert_eq!(applied, RecordOutcome::Done);
     }
 
-    fn dropped(&self, state: &State, reason: Reason) -> u64 {
+    fn dropped(&self, state: &StoreState, reason: Reason) -> u64 {
         state.nodes[&NodeKey::of(&self.key)].dropped.of(reason)
     }
 }
 
-fn state() -> State {
-    State::new(limits())
+fn state() -> StoreState {
+    StoreState::new(limits())
 }
 
 /// Heights of CPU and memory of the workload's open day.
-fn day(state: &State) -> [Histogram; 2] {
+fn day(state: &StoreState) -> [Histogram; 2] {
     let own = Subject::Own(ContainerKey::new("c", "shop", "deployment/web", "main"));
     let held = state.past.find(&own).and_then(|id| state.past.get(id)).unwrap();
     held.open_days[0].all.clone()

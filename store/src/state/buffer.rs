@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::history::codec::{decode_minutes, encode_minutes};
-use crate::history::minute::Kept;
+use crate::history::minute::StoredMinute;
 
 /// Minutes of one container kept plain before they are encoded; a whole hour of them would take three times the memory.
 const CHUNK: usize = 12;
@@ -16,7 +16,7 @@ pub(crate) struct Buffer {
     /// Name of its pod.
     pub(crate) pod: Arc<str>,
     /// Newest minutes, at most [`CHUNK`].
-    pub(crate) plain: Vec<Kept>,
+    pub(crate) plain: Vec<StoredMinute>,
     /// Those before them, encoded.
     pub(crate) chunks: Vec<Vec<u8>>,
     /// How many of the newest no engine outside was offered.
@@ -42,7 +42,7 @@ impl Buffer {
         Self { hour, pod: pod.into(), plain: Vec::new(), chunks: Vec::new(), fresh: 0, is_listed: false }
     }
 
-    pub(super) fn push(&mut self, kept: Kept) {
+    pub(super) fn push(&mut self, kept: StoredMinute) {
         if self.plain.len() >= CHUNK {
             self.chunks.push(encode_minutes(&self.plain));
             self.plain.clear();
@@ -55,15 +55,16 @@ impl Buffer {
     }
 
     /// Minutes that no engine outside was offered; from now on they were.
-    pub(super) fn take_fresh(&mut self) -> Vec<Kept> {
+    pub(super) fn take_fresh(&mut self) -> Vec<StoredMinute> {
         let count = std::mem::take(&mut self.fresh);
         self.is_listed = false;
         let mut all = if count <= self.plain.len() { self.plain.clone() } else { self.minutes() };
         all.split_off(all.len().saturating_sub(count))
     }
 
-    pub(super) fn minutes(&self) -> Vec<Kept> {
-        let mut all: Vec<Kept> = self.chunks.iter().filter_map(|c| decode_minutes(c)).flatten().collect();
+    pub(super) fn minutes(&self) -> Vec<StoredMinute> {
+        let mut all: Vec<StoredMinute> =
+            self.chunks.iter().filter_map(|c| decode_minutes(c)).flatten().collect();
         all.extend(&self.plain);
         all
     }

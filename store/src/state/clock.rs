@@ -115,11 +115,11 @@ impl Clock {
         self.panel.retain(|w| w.received_usec.abs_diff(received_usec) <= FRESH_USEC);
         let (before, own) = (self.now, minute_of(received_usec));
         match self.verdict() {
-            Verdict::Agreed(_) if own.saturating_add(STEP) < self.now => self.now = own,
-            Verdict::Agreed(_) => self.now = self.now.max(own),
-            Verdict::Nobody if own <= self.now.saturating_add(STEP) => self.now = self.now.max(own),
-            Verdict::Nobody => {}
-            Verdict::Contradicted { median, several } => {
+            ClockVerdict::Agreed(_) if own.saturating_add(STEP) < self.now => self.now = own,
+            ClockVerdict::Agreed(_) => self.now = self.now.max(own),
+            ClockVerdict::Nobody if own <= self.now.saturating_add(STEP) => self.now = self.now.max(own),
+            ClockVerdict::Nobody => {}
+            ClockVerdict::Contradicted { median, several } => {
                 let common = if several { median } else { median.min(received_usec) };
                 self.now = self.now.max(minute_of(common));
             }
@@ -131,8 +131,8 @@ impl Clock {
 
     fn settle(&mut self, passed_usec: u64) {
         let agreed = match self.verdict() {
-            Verdict::Agreed(nodes) => nodes,
-            Verdict::Nobody | Verdict::Contradicted { .. } => 0,
+            ClockVerdict::Agreed(nodes) => nodes,
+            ClockVerdict::Nobody | ClockVerdict::Contradicted { .. } => 0,
         };
         let is_first = self.settled == 0;
         let is_step = self.now <= self.settled.saturating_add(STEP);
@@ -150,7 +150,7 @@ impl Clock {
         let horizon = self.settled.min(minute_of(self.received_usec));
         let steady = self.panel.iter().filter(|w| w.is_steady && !w.agrees()).count();
         match self.verdict() {
-            Verdict::Contradicted { median, .. } if steady * 2 > self.panel.len() => {
+            ClockVerdict::Contradicted { median, .. } if steady * 2 > self.panel.len() => {
                 horizon.min(minute_of(median))
             }
             _ => horizon,
@@ -159,7 +159,7 @@ impl Clock {
 
     /// Minute by whose age history is deleted; nothing while nodes contradict the clock or none is heard.
     pub(crate) fn expiry(&self) -> Option<u32> {
-        matches!(self.verdict(), Verdict::Agreed(_)).then(|| self.horizon())
+        matches!(self.verdict(), ClockVerdict::Agreed(_)).then(|| self.horizon())
     }
 
     /// Whether deleting waits, because a long step forward is not confirmed yet.
@@ -188,20 +188,20 @@ impl Clock {
         }
     }
 
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> ClockVerdict {
         let of = self.panel.len();
         if of == 0 {
-            return Verdict::Nobody;
+            return ClockVerdict::Nobody;
         }
         let agree = self.panel.iter().filter(|w| w.agrees()).count();
         if agree * 2 > of {
-            return Verdict::Agreed(agree);
+            return ClockVerdict::Agreed(agree);
         }
         let mut times: Vec<u64> = self.panel.iter().map(|w| w.sample_usec).collect();
         times.sort_unstable();
         let median = times[of / 2];
         let near = times.iter().filter(|time| time.abs_diff(median) <= TOLERANCE_USEC).count();
-        Verdict::Contradicted { median, several: near >= SEVERAL && near * 2 > of }
+        ClockVerdict::Contradicted { median, several: near >= SEVERAL && near * 2 > of }
     }
 }
 
@@ -217,7 +217,7 @@ impl Witness {
 }
 
 /// What the nodes heard last say about the own clock.
-enum Verdict {
+enum ClockVerdict {
     /// None was heard.
     Nobody,
     /// Most agree; how many.

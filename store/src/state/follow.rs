@@ -12,9 +12,9 @@ use super::buffer::Buffer;
 use super::history::{History, Requested};
 use super::minute::MINUTE_USEC;
 use super::seconds::Seconds;
-use super::slots::{Slot, memory_of};
+use super::slots::{StreamContainer, memory_of};
 use super::start::Start;
-use super::{Limits, State, absorb_hour, bounds, minute_of};
+use super::{Limits, StoreState, absorb_hour, bounds, minute_of};
 use crate::history::past::Subjects;
 use crate::history::peers::Caps;
 use crate::history::replica::Replica;
@@ -28,7 +28,7 @@ const KILLS_OF_CONTAINER: usize = 20;
 /// Stands for the containers of an earlier release's minutes; no stream has this number.
 const IMPORTED: (u64, u32) = (u64::MAX, 0);
 
-impl State {
+impl StoreState {
     pub(super) fn announce(
         &mut self,
         id: u64,
@@ -82,8 +82,8 @@ impl State {
         self.end_slot(id, announcement.slot);
         let Some(stream) = self.streams.get_mut(&id) else { return };
         self.identity_bytes += bounds::identity_bytes(&identity);
-        let slot = Slot::new(announcement.slot, Arc::new(identity), series, subjects);
-        stream.slots.insert(Slot { reported, start, ..slot });
+        let slot = StreamContainer::new(announcement.slot, Arc::new(identity), series, subjects);
+        stream.slots.insert(StreamContainer { reported, start, ..slot });
         let is_first = stream.held() == 1 && !stream.counts;
         self.slots_changed(id, 1, 0);
         if is_first {
@@ -209,7 +209,7 @@ impl State {
     }
 
     /// Ends a container: its unfinished minute becomes history.
-    pub(super) fn finish(&mut self, id: u64, mut slot: Slot) {
+    pub(super) fn finish(&mut self, id: u64, mut slot: StreamContainer) {
         let clock = self.clock.now();
         self.identity_bytes = self.identity_bytes.saturating_sub(bounds::identity_bytes(&slot.identity));
         if let Some((minute, rollup)) = slot.open {
@@ -246,7 +246,7 @@ impl State {
         }
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let bytes = bounds::identity_bytes(&identity);
-        let mut slot = Slot::new(number, Arc::new(identity), series, subjects);
+        let mut slot = StreamContainer::new(number, Arc::new(identity), series, subjects);
         (slot.open, slot.samples, slot.seconds, slot.caps) = (open, samples, seconds, caps);
         slot.reported = reported;
         slot.hour = hour.map(Box::new);
@@ -264,7 +264,7 @@ impl State {
         self.history.record(id, IMPORTED, "", minute, rollup);
         let clock = self.clock.now();
         let subjects = Subject::all(key, None).map(|s| s.and_then(|s| self.past.subject(s, None, clock)));
-        let mut slot = Slot::new(0, Arc::default(), id, subjects);
+        let mut slot = StreamContainer::new(0, Arc::default(), id, subjects);
         slot.turn_hour(minute / 60);
         if let Some(fold) = slot.fold_rollup(rollup) {
             self.past.absorb(clock, &subjects, &fold);

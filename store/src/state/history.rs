@@ -13,9 +13,9 @@ use tracing::warn;
 
 use super::bounds::{NAME_BYTES_EACH, series_bytes};
 use super::buffer::{Block, Buffer};
-use super::minute::Entry;
+use super::minute::MinuteEntry;
 use crate::history::codec::{decode_minutes, encode_minutes};
-use crate::history::minute::Kept;
+use crate::history::minute::StoredMinute;
 use crate::history::minute_files::{Extent, MinuteFiles};
 use crate::key::{ReplicaKey, SeriesId, SeriesKey};
 
@@ -39,7 +39,7 @@ impl Requested {
 }
 
 /// Minutes of one container that ended: its series, its pod, and they.
-pub(crate) type Fresh = (SeriesKey, Arc<str>, Vec<Kept>);
+pub(crate) type Fresh = (SeriesKey, Arc<str>, Vec<StoredMinute>);
 
 /// Which series are meant.
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +57,7 @@ pub enum Select<'a> {
 
 /// Bounds of the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bounds {
+pub struct HistoryBounds {
     /// Series of which nothing was heard for this long are dropped, minutes.
     pub retention_minutes: u32,
     /// Series in all.
@@ -66,7 +66,7 @@ pub struct Bounds {
     pub of_node: usize,
 }
 
-impl Bounds {
+impl HistoryBounds {
     /// Bytes of the names of all series, and as many again of all subjects.
     pub(crate) const fn name_bytes(&self) -> usize {
         self.series.saturating_mul(NAME_BYTES_EACH)
@@ -85,12 +85,12 @@ pub trait History {
     /// Takes a minute of one container in; `replica` tells containers of a series apart, `pod` names it to others.
     fn record(&mut self, series: SeriesId, replica: ReplicaKey, pod: &str, minute: u32, rollup: &Rollup);
     /// One resource's entries of the selected series from a minute on, oldest series first.
-    fn entries(&self, select: Select<'_>, resource: Resource, from: u32) -> Vec<Entry>;
+    fn entries(&self, select: Select<'_>, resource: Resource, from: u32) -> Vec<MinuteEntry>;
 }
 
 /// One series.
 #[derive(Debug, Clone)]
-pub struct Series {
+pub struct HistorySeries {
     /// Whose it is.
     pub key: SeriesKey,
     /// What was last asked for.
@@ -120,8 +120,8 @@ struct Brought {
 /// The series and their minutes.
 #[derive(Debug)]
 pub struct Minutes {
-    bounds: Bounds,
-    by_id: BTreeMap<SeriesId, Series>,
+    bounds: HistoryBounds,
+    by_id: BTreeMap<SeriesId, HistorySeries>,
     by_key: HashMap<SeriesKey, SeriesId>,
     by_image: HashMap<String, Vec<SeriesId>>,
     /// By namespace and workload.
@@ -147,7 +147,7 @@ pub struct Minutes {
 
 impl Minutes {
     /// An empty history.
-    pub fn new(bounds: Bounds) -> Self {
+    pub fn new(bounds: HistoryBounds) -> Self {
         Self {
             bounds,
             by_id: BTreeMap::new(),
@@ -172,16 +172,16 @@ impl Minutes {
     }
 
     /// All series, in the order they appeared.
-    pub fn all(&self) -> impl Iterator<Item = (SeriesId, &Series)> {
+    pub fn all(&self) -> impl Iterator<Item = (SeriesId, &HistorySeries)> {
         self.by_id.iter().map(|(id, series)| (*id, series))
     }
 
     /// One series.
-    pub fn get(&self, id: SeriesId) -> Option<&Series> {
+    pub fn get(&self, id: SeriesId) -> Option<&HistorySeries> {
         self.by_id.get(&id)
     }
 
-    pub(crate) fn get_mut(&mut self, id: SeriesId) -> Option<&mut Series> {
+    pub(crate) fn get_mut(&mut self, id: SeriesId) -> Option<&mut HistorySeries> {
         self.by_id.get_mut(&id)
     }
 
@@ -281,7 +281,7 @@ impl Minutes {
 
     /// Hours of series of which there are minutes that are in no file yet.
     pub(crate) fn unwritten(&self) -> HashSet<(SeriesId, u32)> {
-        let hours = |(id, series): (&SeriesId, &Series)| -> Vec<_> {
+        let hours = |(id, series): (&SeriesId, &HistorySeries)| -> Vec<_> {
             let pending = series.pending.iter().map(|b| b.hour);
             pending.chain(series.buffers.values().map(|b| b.hour)).map(|hour| (*id, hour)).collect()
         };
@@ -289,7 +289,7 @@ impl Minutes {
     }
 
     /// Takes an hour of minutes in that another engine had.
-    pub(crate) fn fill(&mut self, id: SeriesId, pod: &str, hour: u32, minutes: &[Kept]) {
+    pub(crate) fn fill(&mut self, id: SeriesId, pod: &str, hour: u32, minutes: &[StoredMinute]) {
         let Some(series) = self.by_id.get_mut(&id) else { return };
         let plain = minutes.to_vec();
         let fresh = plain.len();
@@ -330,7 +330,7 @@ impl Minutes {
     /// Drops series of which nothing was heard for long before `now` and that nobody follows.
     pub(crate) fn prune(&mut self, now: u32) {
         let cutoff = now.saturating_sub(self.bounds.retention_minutes);
-        let old = |s: &Series| s.live.is_empty() && s.newest < cutoff && s.pending.is_empty();
+        let old = |s: &HistorySeries| s.live.is_empty() && s.newest < cutoff && s.pending.is_empty();
         let gone: Vec<SeriesId> = self.by_id.iter().filter(|(_, s)| old(s)).map(|(id, _)| *id).collect();
         for id in gone {
             self.remove(id);
@@ -355,7 +355,7 @@ impl Minutes {
     }
 
     /// Minutes of a series from a minute on, in the order of time.
-    pub fn kept(&self, id: SeriesId, from: u32) -> Vec<Kept> {
+    pub fn kept(&self, id: SeriesId, from: u32) -> Vec<StoredMinute> {
         self.kept_within(id, from, u32::MAX)
     }
 
@@ -367,7 +367,7 @@ impl Minutes {
     }
 
     /// Minutes of a series from a minute on and before another, in the order of time.
-    pub fn kept_within(&self, id: SeriesId, from: u32, to: u32) -> Vec<Kept> {
+    pub fn kept_within(&self, id: SeriesId, from: u32, to: u32) -> Vec<StoredMinute> {
         let Some(series) = self.by_id.get(&id) else { return Vec::new() };
         let wanted = |hour: u32| hour >= from / 60 && hour <= to / 60;
         let mut all = Vec::new();
@@ -384,10 +384,11 @@ impl Minutes {
 
     /// Minutes of one pod's containers of a series in the order of time: of the present hour, and of those before that are in no file yet, where
     /// replicas are not told apart any more.
-    pub fn of_pod(&self, id: SeriesId, pod: &str) -> Vec<Kept> {
+    pub fn of_pod(&self, id: SeriesId, pod: &str) -> Vec<StoredMinute> {
         let Some(series) = self.by_id.get(&id) else { return Vec::new() };
         let pending = series.pending.iter().filter(|block| *block.pod == *pod);
-        let mut all: Vec<Kept> = pending.filter_map(|block| decode_minutes(&block.bytes)).flatten().collect();
+        let mut all: Vec<StoredMinute> =
+            pending.filter_map(|block| decode_minutes(&block.bytes)).flatten().collect();
         all.extend(series.buffers.values().filter(|buffer| *buffer.pod == *pod).flat_map(Buffer::minutes));
         all.sort_by_key(|kept| kept.minute);
         all
@@ -525,7 +526,7 @@ impl Minutes {
         if self.origins.iter().all(|(origin, b)| b.idle == 0 || of.is_some_and(|of| of != *origin)) {
             return false;
         }
-        let Bounds { of_node, .. } = self.bounds;
+        let HistoryBounds { of_node, .. } = self.bounds;
         let most = self.bounds.name_bytes_of_node();
         let many = |origin: &Option<u32>| {
             let brought = self.origins.get(origin).filter(|_| origin.is_some());
@@ -559,7 +560,7 @@ impl Minutes {
         brought.series += 1;
         brought.bytes += bytes;
         brought.idle += 1;
-        let series = Series {
+        let series = HistorySeries {
             key: key.clone(),
             requested: Requested::default(),
             newest: 0,
@@ -593,7 +594,7 @@ impl History for Minutes {
             seal(&mut self.dirty, id, series, &ended);
         }
         if let Some(buffer) = series.buffers.get_mut(&replica) {
-            buffer.push(Kept::of(minute, rollup));
+            buffer.push(StoredMinute::of(minute, rollup));
             if let Some(fresh) = self.fresh.as_mut().filter(|_| !buffer.is_listed) {
                 buffer.is_listed = true;
                 fresh.push((id, replica));
@@ -603,18 +604,18 @@ impl History for Minutes {
         self.newest = self.newest.max(minute);
     }
 
-    fn entries(&self, select: Select<'_>, resource: Resource, from: u32) -> Vec<Entry> {
+    fn entries(&self, select: Select<'_>, resource: Resource, from: u32) -> Vec<MinuteEntry> {
         let ids: Vec<SeriesId> = match select {
             Select::One(id) => vec![id],
             Select::Image { name, tag } => self.of_image(name, tag).collect(),
         };
         let kept = ids.into_iter().flat_map(|id| self.kept(id, from));
-        kept.filter_map(|kept| Entry::of_kept(&kept, resource)).collect()
+        kept.filter_map(|kept| MinuteEntry::of_kept(&kept, resource)).collect()
     }
 }
 
 /// Encodes a container's hour; it waits for a file.
-fn seal(dirty: &mut Vec<SeriesId>, id: SeriesId, series: &mut Series, buffer: &Buffer) {
+fn seal(dirty: &mut Vec<SeriesId>, id: SeriesId, series: &mut HistorySeries, buffer: &Buffer) {
     let minutes = buffer.minutes();
     if minutes.is_empty() {
         return;
@@ -644,8 +645,8 @@ mod tests {
         r
     }
 
-    fn bounds() -> Bounds {
-        Bounds { retention_minutes: 100, series: 10, of_node: 4 }
+    fn bounds() -> HistoryBounds {
+        HistoryBounds { retention_minutes: 100, series: 10, of_node: 4 }
     }
 
     #[test]

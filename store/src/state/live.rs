@@ -9,17 +9,17 @@
 //! is heard again. Time in which the recommender did not run is no silence. When nobody is heard at all, that may be the recommender's own network, and nothing changes until
 //! `ingest.forget_after` drops slots for good.
 
-use super::State;
-use super::slots::Slot;
-use super::stream::Stream;
+use super::StoreState;
+use super::slots::StreamContainer;
+use super::stream::StreamState;
 use crate::key::{NodeKey, SeriesId, StreamKey};
 
 /// Epochs of a node, besides the newest, whose slots are kept.
 const EARLIER: usize = 64;
 
-impl State {
+impl StoreState {
     /// The containers of a series that are followed: those that run, and those of earlier epochs and gone nodes.
-    pub fn followed_of(&self, id: SeriesId) -> impl Iterator<Item = (&Stream, &Slot)> {
+    pub fn followed_of(&self, id: SeriesId) -> impl Iterator<Item = (&StreamState, &StreamContainer)> {
         let live = self.history.get(id).map(|s| s.live.as_slice()).unwrap_or_default();
         live.iter().filter_map(|(stream, slot)| {
             let stream = self.streams.get(stream)?;
@@ -28,7 +28,7 @@ impl State {
     }
 
     /// The containers of a series that run now, each once.
-    pub fn live_of(&self, id: SeriesId) -> impl Iterator<Item = (&Stream, &Slot)> {
+    pub fn live_of(&self, id: SeriesId) -> impl Iterator<Item = (&StreamState, &StreamContainer)> {
         self.followed_of(id).filter(|(stream, _)| stream.counts)
     }
 
@@ -100,7 +100,7 @@ impl State {
         let mut kept = 0;
         let mut excess = Vec::new();
         for (at, earlier) in node.earlier.iter().rev().enumerate() {
-            kept += self.streams.get(earlier).map_or(0, Stream::held);
+            kept += self.streams.get(earlier).map_or(0, StreamState::held);
             if at >= EARLIER || kept > self.limits.per_node {
                 excess.push(*earlier);
             }
@@ -177,7 +177,7 @@ impl State {
         }
         self.looked = now;
         let after = self.limits.gone_minutes;
-        let gone = |stream: &Stream| stream.counts && now.saturating_sub(stream.heard) > after;
+        let gone = |stream: &StreamState| stream.counts && now.saturating_sub(stream.heard) > after;
         let gone: Vec<u64> = self.streams.iter().filter(|(_, s)| gone(s)).map(|(id, _)| *id).collect();
         for id in gone {
             self.stop_counting(id);

@@ -3,14 +3,14 @@
 use evenkeel_model::rollup::Aggregate;
 use evenkeel_rightsizing::Resource;
 
-use crate::history::minute::Kept;
+use crate::history::minute::StoredMinute;
 
 /// Microseconds in a minute.
 pub const MINUTE_USEC: u64 = 60_000_000;
 
 /// One resource of one container within one minute, or the part of it that has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct MinuteEntry {
     /// Minute since 1970.
     pub minute: u32,
     /// Samples it was made of.
@@ -23,9 +23,9 @@ pub struct Entry {
     pub max: u64,
 }
 
-impl Entry {
+impl MinuteEntry {
     /// The entry of one resource of a minute; nothing when the minute has no number of it.
-    pub fn of_kept(kept: &Kept, resource: Resource) -> Option<Self> {
+    pub fn of_kept(kept: &StoredMinute, resource: Resource) -> Option<Self> {
         let aggregate = of_resource(kept, resource);
         let mean = aggregate.mean()?;
         let scale = if resource == Resource::Cpu { 1000 } else { 1 };
@@ -45,7 +45,7 @@ impl Entry {
 }
 
 /// The numbers of one resource.
-pub const fn of_resource(kept: &Kept, resource: Resource) -> &Aggregate {
+pub const fn of_resource(kept: &StoredMinute, resource: Resource) -> &Aggregate {
     match resource {
         Resource::Cpu => &kept.cpu,
         Resource::Memory => &kept.memory,

@@ -58,17 +58,17 @@ use evenkeel_proto::v1;
 use crate::history::fill::Filling;
 use crate::history::past::{Past, PastBounds, Subjects};
 use crate::history::replica::{Fold, Replica};
-use crate::ingest::record::{Entry as LogEntry, Judged, Lost, Owned, Panic, Taken};
+use crate::ingest::record::{IngestEntry as LogEntry, Judged, LostFrames, Owned, Panic, Taken};
 use crate::ingest::stream_state::Range;
 use crate::key::{NodeKey, StreamKey};
 use belief::{Dropped, Means, Reason};
 use clock::Clock;
-use history::{Bounds, History, Minutes};
+use history::{History, HistoryBounds, Minutes};
 use minute::MINUTE_USEC;
 use placed::Aside;
 use repeats::Repeats;
-use slots::Slot;
-use stream::{Node, Staging, Stream};
+use slots::StreamContainer;
+use stream::{NodeState, Staging, StreamState};
 
 /// Samples dated further ahead of their reception are not counted: they would push the whole history out.
 const MAX_AHEAD_MINUTES: u64 = 24 * 60;
@@ -84,7 +84,7 @@ const SEAL_AT_ONCE: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Of the history.
-    pub history: Bounds,
+    pub history: HistoryBounds,
     /// Streams whose position is kept.
     pub epochs: usize,
     /// Containers that run at once.
@@ -107,7 +107,7 @@ pub struct Limits {
 
 /// A decision and the node it was made on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Event {
+pub struct NodeDecision {
     /// The node.
     pub node: NodeKey,
     /// The decision, its `node` filled.
@@ -116,7 +116,7 @@ pub struct Event {
 
 /// What has been counted since the state began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counters {
+pub struct StateCounters {
     /// Frames taken.
     pub frames: u64,
     /// Container seconds counted.
@@ -153,7 +153,7 @@ pub struct Counters {
     pub misplaced: u64,
 }
 
-impl Counters {
+impl StateCounters {
     /// Counts samples of a slot that is not followed: nobody announced it, or it is set aside.
     fn left_out(&mut self, aside: Option<&Aside>, samples: u64, dropped: &mut Dropped) {
         let Some(aside) = aside else {
@@ -169,7 +169,7 @@ impl Counters {
 
 /// What became of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Applied {
+pub enum RecordOutcome {
     /// It was taken in.
     Done,
     /// It is a frame whose samples cannot be read; nothing of them was counted.
@@ -191,15 +191,15 @@ pub struct PanicSwitch {
 
 /// Everything known.
 #[derive(Debug)]
-pub struct State {
+pub struct StoreState {
     limits: Limits,
     /// Last record of the log in this state; 0 = none.
     pub(crate) applied: u64,
-    pub(crate) streams: BTreeMap<u64, Stream>,
+    pub(crate) streams: BTreeMap<u64, StreamState>,
     by_key: HashMap<StreamKey, u64>,
     next_stream: u64,
     /// Nodes by name.
-    pub(crate) nodes: BTreeMap<NodeKey, Node>,
+    pub(crate) nodes: BTreeMap<NodeKey, NodeState>,
     /// The most of each resource that one of them has.
     pub largest: v1::NodeFacts,
     /// Workloads' containers and their minutes.
@@ -210,7 +210,7 @@ pub struct State {
     pub(crate) filling: Filling,
     /// What time it is.
     pub(crate) clock: Clock,
-    pub(crate) events: VecDeque<Event>,
+    pub(crate) events: VecDeque<NodeDecision>,
     /// How many were kept since the process began, those that are gone included.
     events_kept: u64,
     /// Decisions that may be sent again.
@@ -218,7 +218,7 @@ pub struct State {
     /// The panic switch.
     pub panic: PanicSwitch,
     /// What has been counted.
-    pub counters: Counters,
+    pub counters: StateCounters,
     /// Containers that run.
     containers: usize,
     /// Slots in all.
@@ -230,7 +230,7 @@ pub struct State {
     staging: Staging,
 }
 
-impl State {
+impl StoreState {
     /// Knows nothing.
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -253,7 +253,7 @@ impl State {
             events_kept: 0,
             repeats: Repeats::default(),
             panic: PanicSwitch::default(),
-            counters: Counters::default(),
+            counters: StateCounters::default(),
             containers: 0,
             followed: 0,
             looked: 0,
@@ -263,22 +263,22 @@ impl State {
     }
 
     /// One stream.
-    pub fn stream(&self, key: &StreamKey) -> Option<&Stream> {
+    pub fn stream(&self, key: &StreamKey) -> Option<&StreamState> {
         self.by_key.get(key).and_then(|id| self.streams.get(id))
     }
 
     /// All streams.
-    pub fn streams(&self) -> impl Iterator<Item = &Stream> {
+    pub fn streams(&self) -> impl Iterator<Item = &StreamState> {
         self.streams.values()
     }
 
     /// One node.
-    pub fn node(&self, key: &NodeKey) -> Option<&Node> {
+    pub fn node(&self, key: &NodeKey) -> Option<&NodeState> {
         self.nodes.get(key)
     }
 
     /// All nodes.
-    pub fn nodes(&self) -> impl Iterator<Item = (&NodeKey, &Node)> {
+    pub fn nodes(&self) -> impl Iterator<Item = (&NodeKey, &NodeState)> {
         self.nodes.iter()
     }
 
@@ -301,7 +301,7 @@ impl State {
     }
 
     /// Decisions, oldest first.
-    pub fn events(&self) -> impl DoubleEndedIterator<Item = &Event> {
+    pub fn events(&self) -> impl DoubleEndedIterator<Item = &NodeDecision> {
         self.events.iter()
     }
 
@@ -311,18 +311,18 @@ impl State {
     }
 
     /// The stream of a node's newest epoch.
-    pub fn current(&self, key: &NodeKey, node: &Node) -> Option<&Stream> {
+    pub fn current(&self, key: &NodeKey, node: &NodeState) -> Option<&StreamState> {
         let key = StreamKey { cluster: key.cluster.clone(), node: key.node.clone(), epoch: node.epoch };
         self.stream(&key)
     }
 
     /// The container at a place of a series' list.
-    pub(crate) fn slot(&self, (stream, slot): &(u64, u32)) -> Option<&Slot> {
+    pub(crate) fn slot(&self, (stream, slot): &(u64, u32)) -> Option<&StreamContainer> {
         self.streams.get(stream)?.slots.get(*slot)
     }
 
     /// Applies one record; `received_usec` is the time in it.
-    pub fn apply(&mut self, received_usec: u64, entry: LogEntry) -> Applied {
+    pub fn apply(&mut self, received_usec: u64, entry: LogEntry) -> RecordOutcome {
         self.tell_time(received_usec, &entry);
         let applied = self.apply_entry(received_usec, entry);
         self.look_for_gone();
@@ -353,11 +353,11 @@ impl State {
         self.counters.clock_doubts += u64::from(!doubted && self.clock.doubt().is_some());
     }
 
-    fn apply_entry(&mut self, received_usec: u64, entry: LogEntry) -> Applied {
+    fn apply_entry(&mut self, received_usec: u64, entry: LogEntry) -> RecordOutcome {
         match entry {
             LogEntry::Opened(hello) => self.open(received_usec, hello),
             LogEntry::Taken(taken) => return self.take(received_usec, taken),
-            LogEntry::Lost(Lost { key, first, last }) => self.lose(received_usec, &key, first, last),
+            LogEntry::Lost(LostFrames { key, first, last }) => self.lose(received_usec, &key, first, last),
             LogEntry::Panic(Panic { on, reason, revert }) => {
                 let reason = panic::reason(reason);
                 self.panic = PanicSwitch { on, revert, reason, since_usec: received_usec };
@@ -377,7 +377,7 @@ impl State {
             }
             LogEntry::Judged(Judged { key, words }) => self.judged(received_usec, &key, &words),
         }
-        Applied::Done
+        RecordOutcome::Done
     }
 
     fn open(&mut self, received_usec: u64, hello: v1::Hello) {
@@ -412,7 +412,7 @@ impl State {
         }
         let id = self.next_stream;
         self.next_stream += 1;
-        self.streams.insert(id, Stream::new(key.clone()));
+        self.streams.insert(id, StreamState::new(key.clone()));
         self.by_key.insert(key.clone(), id);
         id
     }
@@ -461,14 +461,14 @@ impl State {
         node.gaps = node.gaps.saturating_add(lost);
     }
 
-    fn take(&mut self, received_usec: u64, taken: Taken) -> Applied {
+    fn take(&mut self, received_usec: u64, taken: Taken) -> RecordOutcome {
         let Taken { ref key, frame, words, is_judged } = taken;
         let Some(range) = Range::new(frame.sequence, frame.replaces_first) else {
-            return Applied::Unreadable("its sequence numbers contradict each other".to_owned());
+            return RecordOutcome::Unreadable("its sequence numbers contradict each other".to_owned());
         };
         let id = self.stream_id(key);
         self.seen(id, received_usec);
-        let Some(stream) = self.streams.get_mut(&id) else { return Applied::Done };
+        let Some(stream) = self.streams.get_mut(&id) else { return RecordOutcome::Done };
         let lost = range.first.saturating_sub(stream.position.last + 1);
         stream.position.advance(range);
         self.counters.frames += 1;
@@ -480,7 +480,7 @@ impl State {
         }
         self.announced(id, key, received_usec, frame.announced, is_judged.then_some(&words));
         let outcome = self.samples(id, key, received_usec, &frame.samples);
-        let unreadable = matches!(outcome, Applied::Unreadable(_));
+        let unreadable = matches!(outcome, RecordOutcome::Unreadable(_));
         self.counters.unreadable += u64::from(unreadable);
         // A fold without samples stands for a range the agent has lost.
         if unreadable || (frame.replaces_first > 0 && frame.samples.is_empty()) {
@@ -513,18 +513,18 @@ impl State {
         }
     }
 
-    fn samples(&mut self, id: u64, key: &StreamKey, received_usec: u64, bytes: &[u8]) -> Applied {
+    fn samples(&mut self, id: u64, key: &StreamKey, received_usec: u64, bytes: &[u8]) -> RecordOutcome {
         if bytes.is_empty() {
-            return Applied::Done;
+            return RecordOutcome::Done;
         }
-        let Some(stream) = self.streams.get_mut(&id) else { return Applied::Done };
+        let Some(stream) = self.streams.get_mut(&id) else { return RecordOutcome::Done };
         self.staging.clear();
         let header = match stream.decoder.decode(bytes, &mut self.staging) {
             Ok(header) => header,
-            Err(error) => return Applied::Unreadable(error.to_string()),
+            Err(error) => return RecordOutcome::Unreadable(error.to_string()),
         };
         if self.staging.minutes.iter().any(|(_, _, rollup)| implausible(rollup)) {
-            return Applied::Unreadable("a minute has more samples than a minute can have".to_owned());
+            return RecordOutcome::Unreadable("a minute has more samples than a minute can have".to_owned());
         }
         self.delivered(id, key, received_usec, header.time_usec);
         let node = self.nodes.entry(NodeKey::of(key)).or_default();
@@ -535,7 +535,7 @@ impl State {
             self.staging.seconds.clear();
         }
         let dropped = &mut node.dropped;
-        let Some(stream) = self.streams.get_mut(&id) else { return Applied::Done };
+        let Some(stream) = self.streams.get_mut(&id) else { return RecordOutcome::Done };
         let latest = (received_usec / MINUTE_USEC).max(u64::from(self.clock.now())) + MAX_AHEAD_MINUTES;
         let (clock, origin, start_usec) = (self.clock.now(), key.node_number(), self.limits.start_usec);
         let oldest = self.clock.horizon().saturating_sub(self.limits.history.retention_minutes);
@@ -637,7 +637,7 @@ impl State {
             }
         }
         self.count(key, newest, counted);
-        Applied::Done
+        RecordOutcome::Done
     }
 
     fn count(&mut self, key: &StreamKey, newest_usec: u64, samples: u64) {
@@ -664,7 +664,7 @@ impl State {
             let part = u32::try_from(self.limits.events / 10).unwrap_or(u32::MAX);
             let hour = self.clock.now() / 60;
             floods |= !self.nodes.entry(node.clone()).or_default().told.take(hour, part);
-            self.keep_event(Event { node, decision });
+            self.keep_event(NodeDecision { node, decision });
         }
         let excess = self.events.len().saturating_sub(self.limits.events);
         let of_node = if floods { self.forget_events_of(&NodeKey::of(key), excess) } else { 0 };
@@ -685,7 +685,7 @@ impl State {
     }
 
     /// Keeps a decision to be listed, cut to its bound.
-    pub(crate) fn keep_event(&mut self, mut event: Event) {
+    pub(crate) fn keep_event(&mut self, mut event: NodeDecision) {
         self.counters.cut_decisions += u64::from(bounds::cut_decision(&mut event.decision));
         self.events.push_back(event);
         self.events_kept += 1;
@@ -700,7 +700,7 @@ impl State {
 }
 
 /// Makes an hour a container's open one; what it did in the one before goes to its subjects.
-fn turn_hour(past: &mut Past, clock: u32, slot: &mut Slot, hour: u32) {
+fn turn_hour(past: &mut Past, clock: u32, slot: &mut StreamContainer, hour: u32) {
     let ended = slot.turn_hour(hour);
     absorb_hour(past, clock, &slot.subjects, ended);
 }

@@ -1,6 +1,6 @@
 //! Owns whose history a node may tell, where the API of its cluster says which pods are on it and what made them.
 //!
-//! What the API says comes with the records ([`Word`]), so that a replay gives the same state. A container whose pod the API places on another
+//! What the API says comes with the records ([`PlacementWord`]), so that a replay gives the same state. A container whose pod the API places on another
 //! node, or does not know, is set aside: it is no container of the node, what is told of it is counted and left out. It comes back by
 //! a later word. Not owned: who asks the API, and when (`ingest::placing`).
 
@@ -11,13 +11,13 @@ use prost::Message;
 
 use super::belief::Reason;
 use super::start::Start;
-use super::{State, bounds};
+use super::{StoreState, bounds};
 use crate::key::{NodeKey, StreamKey};
 
 /// What the API says of a container that a node announces. The numbers are those of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
-pub enum Standing {
+pub enum Placement {
     /// Nothing: the node is believed.
     AsTold = 0,
     /// Its pod is on this node.
@@ -30,26 +30,26 @@ pub enum Standing {
 
 /// The word of the API about one container.
 #[derive(Clone, PartialEq, Message)]
-pub struct Word {
+pub struct PlacementWord {
     /// Its slot in the stream.
     #[prost(uint32, tag = "1")]
     pub(crate) slot: u32,
     /// What is said.
-    #[prost(enumeration = "Standing", tag = "2")]
+    #[prost(enumeration = "Placement", tag = "2")]
     pub(crate) standing: i32,
     /// The controller at the top of its pod; empty where there is none, or it is not known.
     #[prost(string, tag = "3")]
     pub(crate) workload: String,
 }
 
-impl Word {
-    pub(crate) fn new(slot: u32, standing: Standing) -> Self {
+impl PlacementWord {
+    pub(crate) fn new(slot: u32, standing: Placement) -> Self {
         Self { slot, standing: standing.into(), workload: String::new() }
     }
 
     /// Its pod is on this node.
     pub(crate) fn placed(slot: u32, workload: Option<String>) -> Self {
-        Self { workload: workload.unwrap_or_default(), ..Self::new(slot, Standing::Placed) }
+        Self { workload: workload.unwrap_or_default(), ..Self::new(slot, Placement::Placed) }
     }
 }
 
@@ -73,7 +73,7 @@ impl Aside {
     }
 }
 
-impl State {
+impl StoreState {
     /// The start of a container that a stream announces now.
     pub(super) fn start(&self, id: u64) -> Start {
         match self.streams.get(&id).filter(|_| self.limits.start_usec > 0) {
@@ -89,15 +89,15 @@ impl State {
         key: &StreamKey,
         received_usec: u64,
         announced: Vec<v1::Announcement>,
-        words: Option<&Vec<Word>>,
+        words: Option<&Vec<PlacementWord>>,
     ) {
         let Some(words) = words else {
             return announced.into_iter().for_each(|it| self.announce_by(id, key, received_usec, it, None));
         };
-        let by_slot: HashMap<u32, &Word> = words.iter().map(|word| (word.slot, word)).collect();
+        let by_slot: HashMap<u32, &PlacementWord> = words.iter().map(|word| (word.slot, word)).collect();
         for announcement in announced {
             let word = by_slot.get(&announcement.slot).map(|word| (*word).clone());
-            let word = word.unwrap_or_else(|| Word::new(announcement.slot, Standing::Waits));
+            let word = word.unwrap_or_else(|| PlacementWord::new(announcement.slot, Placement::Waits));
             if self.stays_aside(id, &word, &announcement) {
                 continue;
             }
@@ -107,20 +107,25 @@ impl State {
     }
 
     /// A container that is followed and announced again goes on under its name, until a later look says that its pod is not here.
-    fn goes_on(&self, id: u64, word: &Word, announcement: &v1::Announcement) -> Option<Word> {
+    fn goes_on(
+        &self,
+        id: u64,
+        word: &PlacementWord,
+        announcement: &v1::Announcement,
+    ) -> Option<PlacementWord> {
         let slot = self.streams.get(&id)?.slots.get(announcement.slot)?;
-        let is_doubted = matches!(word.standing(), Standing::Waits | Standing::Elsewhere);
+        let is_doubted = matches!(word.standing(), Placement::Waits | Placement::Elsewhere);
         let goes_on = is_doubted && is_same(&slot.identity, announcement.identity.as_ref()?);
-        goes_on.then(|| Word::placed(word.slot, Some(slot.identity.workload.clone())))
+        goes_on.then(|| PlacementWord::placed(word.slot, Some(slot.identity.workload.clone())))
     }
 
     /// Without a word of the API, a container that it said is elsewhere stays so.
-    fn stays_aside(&self, id: u64, word: &Word, announcement: &v1::Announcement) -> bool {
+    fn stays_aside(&self, id: u64, word: &PlacementWord, announcement: &v1::Announcement) -> bool {
         let aside = self.streams.get(&id).and_then(|stream| stream.aside.get(&announcement.slot));
         let same = |aside: &&Aside| {
             aside.is_elsewhere && announcement.identity.as_ref().is_some_and(|i| is_same(i, &aside.identity))
         };
-        word.standing() == Standing::AsTold && aside.filter(same).is_some()
+        word.standing() == Placement::AsTold && aside.filter(same).is_some()
     }
 
     fn announce_by(
@@ -129,15 +134,15 @@ impl State {
         key: &StreamKey,
         received_usec: u64,
         announcement: v1::Announcement,
-        word: Option<&Word>,
+        word: Option<&PlacementWord>,
     ) {
         let slot = announcement.slot;
-        match word.map_or(Standing::AsTold, Word::standing) {
-            standing @ (Standing::Waits | Standing::Elsewhere) => {
-                let is_elsewhere = standing == Standing::Elsewhere;
+        match word.map_or(Placement::AsTold, PlacementWord::standing) {
+            standing @ (Placement::Waits | Placement::Elsewhere) => {
+                let is_elsewhere = standing == Placement::Elsewhere;
                 self.set_aside(id, key, received_usec, announcement, is_elsewhere);
             }
-            Standing::AsTold | Standing::Placed => {
+            Placement::AsTold | Placement::Placed => {
                 let aside = self.take_back(id, slot);
                 let start = aside.map_or_else(|| self.start(id), |aside| aside.start());
                 let workload = word.map(|word| word.workload.as_str()).unwrap_or_default();
@@ -205,15 +210,15 @@ impl State {
     }
 
     /// Takes in later words about containers of a stream.
-    pub(super) fn judged(&mut self, received_usec: u64, key: &StreamKey, words: &[Word]) {
+    pub(super) fn judged(&mut self, received_usec: u64, key: &StreamKey, words: &[PlacementWord]) {
         let Some(id) = self.by_key.get(key).copied() else { return };
         for word in words {
             let Some(stream) = self.streams.get(&id) else { return };
             let aside = stream.aside.get(&word.slot).map(|aside| aside.identity.clone());
             let followed = stream.slots.get(word.slot).map(|slot| slot.told());
             let is_news = match (word.standing(), aside.is_some()) {
-                (Standing::Waits, _) | (Standing::AsTold, false) => false,
-                (Standing::AsTold, true) | (Standing::Placed | Standing::Elsewhere, _) => true,
+                (Placement::Waits, _) | (Placement::AsTold, false) => false,
+                (Placement::AsTold, true) | (Placement::Placed | Placement::Elsewhere, _) => true,
             };
             if let Some(identity) = aside.or(followed).filter(|_| is_news) {
                 let announcement = v1::Announcement { slot: word.slot, identity: Some(identity) };

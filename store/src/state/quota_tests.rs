@@ -13,7 +13,7 @@ const MINUTE: u64 = 60_000_000;
 
 fn limits() -> Limits {
     Limits {
-        history: Bounds { retention_minutes: 35 * 24 * 60, series: 1_000, of_node: 50 },
+        history: HistoryBounds { retention_minutes: 35 * 24 * 60, series: 1_000, of_node: 50 },
         epochs: 100,
         containers: 10_000_000,
         per_node: 50,
@@ -42,7 +42,7 @@ fn announcement(slot: u32, workload: String) -> v1::Announcement {
     v1::Announcement { slot, identity: Some(identity) }
 }
 
-fn announce(state: &mut State, node: &str, time: u64, announced: Vec<v1::Announcement>, gone: Vec<u32>) {
+fn announce(state: &mut StoreState, node: &str, time: u64, announced: Vec<v1::Announcement>, gone: Vec<u32>) {
     let sequence = state.stream(&key(node)).map_or(0, |s| s.position.last) + 1;
     // No container has a sample; what time it is at the node is in the frame.
     let mut samples = Vec::new();
@@ -60,7 +60,7 @@ fn worked() -> u64 {
 #[test]
 fn announcing_is_linear_in_what_is_announced() {
     let cost = |count: u32| {
-        let mut state = State::new(Limits { per_node: 1_000_000, ..limits() });
+        let mut state = StoreState::new(Limits { per_node: 1_000_000, ..limits() });
         let names = (0..count).map(|slot| announcement(slot, format!("deployment/w{}", slot % 20))).collect();
         let before = worked();
         announce(&mut state, "n", START, names, Vec::new());
@@ -75,12 +75,12 @@ fn announcing_is_linear_in_what_is_announced() {
 
 #[test]
 fn a_node_has_its_quota_of_containers_and_of_new_names_and_refusals_are_counted() {
-    let mut state = State::new(limits());
+    let mut state = StoreState::new(limits());
     let many =
         |from: u32, count: u32| (from..from + count).map(|i| announcement(i, format!("job/j{i}"))).collect();
     announce(&mut state, "evil", START, many(0, 100_000), Vec::new());
     announce(&mut state, "good", START, many(0, 50), Vec::new());
-    let refused = |state: &State, node: &str| state.nodes[&NodeKey::of(&key(node))].refused;
+    let refused = |state: &StoreState, node: &str| state.nodes[&NodeKey::of(&key(node))].refused;
     assert_eq!((refused(&state, "evil"), refused(&state, "good")), (99_950, 0));
     assert_eq!((state.followed(), state.counters.refused_containers), (100, 99_950));
     // What ends makes room for what is known, and time for new names.
@@ -98,7 +98,7 @@ fn a_node_has_its_quota_of_containers_and_of_new_names_and_refusals_are_counted(
 
 #[test]
 fn idle_history_of_others_stays_when_one_node_brings_ever_new_names() {
-    let mut state = State::new(Limits { names_per_minute: 1_000_000, ..limits() });
+    let mut state = StoreState::new(Limits { names_per_minute: 1_000_000, ..limits() });
     // Jobs that do not run just now, of twenty nodes.
     let mut jobs = Vec::new();
     for node in 0..20 {
@@ -120,7 +120,7 @@ fn idle_history_of_others_stays_when_one_node_brings_ever_new_names() {
         announce(&mut state, "evil", time, names, Vec::new());
         announce(&mut state, "evil", time, Vec::new(), (0..50).collect());
     }
-    let there = |state: &State, workload: &str| {
+    let there = |state: &StoreState, workload: &str| {
         let of = ContainerKey::new("c", "shop", workload, "main");
         let key = SeriesKey { of, image: Image::parse("web:1") };
         state.history.find(&key).is_some()
@@ -151,7 +151,7 @@ fn wordy(slot: u32, workload: String, bytes: usize) -> v1::Announcement {
 }
 
 /// Workloads whose series and own subject are known.
-fn known(state: &State, workloads: &[String]) -> (usize, usize) {
+fn known(state: &StoreState, workloads: &[String]) -> (usize, usize) {
     let subject = |workload: &String| Subject::Own(ContainerKey::new("c", "shop", workload.as_str(), "main"));
     let series = state.history.all().filter(|(_, series)| workloads.contains(&series.key.of.workload));
     let subjects = workloads.iter().filter(|workload| state.past.find(&subject(workload)).is_some());
@@ -160,7 +160,7 @@ fn known(state: &State, workloads: &[String]) -> (usize, usize) {
 
 #[test]
 fn names_are_bounded_in_bytes_and_those_of_others_stay() {
-    let mut state = State::new(Limits { names_per_minute: 1_000_000, ..limits() });
+    let mut state = StoreState::new(Limits { names_per_minute: 1_000_000, ..limits() });
     let most = state.limits.history.name_bytes();
     let mut jobs = Vec::new();
     for node in 0..10 {
@@ -189,7 +189,7 @@ fn names_are_bounded_in_bytes_and_those_of_others_stay() {
 
 #[test]
 fn names_of_what_runs_stay_and_what_is_too_much_beside_them_is_refused() {
-    let mut state = State::new(limits());
+    let mut state = StoreState::new(limits());
     let most = state.limits.history.name_bytes();
     for node in 0..8 {
         let names = (0..50).map(|i| wordy(i, format!("job/n{node}-{i}"), 3000)).collect();
@@ -204,7 +204,7 @@ fn names_of_what_runs_stay_and_what_is_too_much_beside_them_is_refused() {
 
 #[test]
 fn kills_count_for_what_runs_and_not_more_often_than_a_container_can_be_killed() {
-    let mut state = State::new(limits());
+    let mut state = StoreState::new(limits());
     let names = (0..40).map(|i| announcement(i, format!("job/j{i}"))).collect();
     announce(&mut state, "evil", START, names, Vec::new());
     let kills = |pod: &str, count: u64, time_usec: u64| -> Vec<v1::Decision> {
@@ -221,7 +221,7 @@ fn kills_count_for_what_runs_and_not_more_often_than_a_container_can_be_killed()
         (1..=count).map(kill).collect()
     };
     let mut told = 0;
-    let mut tell = |state: &mut State, pod: &str, count: u64, time: u64| {
+    let mut tell = |state: &mut StoreState, pod: &str, count: u64, time: u64| {
         let sequence = state.stream(&key("evil")).unwrap().position.last + 1;
         let mut decisions = kills(pod, count, time);
         for decision in &mut decisions {
@@ -246,7 +246,7 @@ fn kills_count_for_what_runs_and_not_more_often_than_a_container_can_be_killed()
 
 #[test]
 fn epochs_that_never_deliver_take_no_more_room_than_a_node_has() {
-    let mut state = State::new(limits());
+    let mut state = StoreState::new(limits());
     for epoch in 1..=30 {
         let names = (0..50).map(|i| announcement(i, format!("job/j{i}"))).collect();
         let frame = v1::Frame { sequence: 1, announced: names, ..v1::Frame::default() };
@@ -266,9 +266,9 @@ fn epochs_that_never_deliver_take_no_more_room_than_a_node_has() {
 
 #[test]
 fn decisions_of_one_node_push_out_its_own() {
-    let mut state = State::new(limits());
+    let mut state = StoreState::new(limits());
     let mut sequences = [0; 2];
-    let mut tell = |state: &mut State, node: usize, count: u64| {
+    let mut tell = |state: &mut StoreState, node: usize, count: u64| {
         let decision = |_| v1::Decision { kind: "set".into(), ..v1::Decision::default() };
         sequences[node] += 1;
         let (sequence, decisions) = (sequences[node], (0..count).map(decision).collect());

@@ -17,7 +17,7 @@ const ABSENT: u32 = u32::MAX;
 
 /// One second in 16 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Second {
+struct StoredSecond {
     /// Milliseconds after `base_ms`.
     offset_ms: u32,
     /// Time it stands for, milliseconds: a minute at most.
@@ -30,7 +30,7 @@ struct Second {
     memory_kib: u32,
 }
 
-impl Second {
+impl StoredSecond {
     /// Millionths of a core, or bytes.
     fn value(&self, resource: Resource) -> Option<u64> {
         match resource {
@@ -44,7 +44,7 @@ impl Second {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Seconds {
     base_ms: u64,
-    ring: Vec<Second>,
+    ring: Vec<StoredSecond>,
     /// Place of the next one once the ring is full.
     next: usize,
     /// How many of the newest have not been folded.
@@ -77,7 +77,7 @@ impl Seconds {
         let few = |value: u64| u32::try_from(value).unwrap_or(ABSENT).min(ABSENT - 1);
         let ms = |usec: u64| u16::try_from((usec + 500) / 1000).unwrap_or(u16::MAX);
         let stalled_usec = previous.and_then(|p| sample.delta(p, Field::MemoryPressureUsec)).unwrap_or(0);
-        let second = Second {
+        let second = StoredSecond {
             offset_ms,
             // A first sample stands for a moment; it must not vanish.
             weight_ms: ms(sample.weight_usec()).max(1),
@@ -108,7 +108,7 @@ impl Seconds {
     }
 
     /// Oldest first.
-    fn all(&self) -> impl DoubleEndedIterator<Item = &Second> {
+    fn all(&self) -> impl DoubleEndedIterator<Item = &StoredSecond> {
         let (newer, older) = self.ring.split_at(self.next.min(self.ring.len()));
         older.iter().chain(newer)
     }
@@ -157,7 +157,8 @@ impl Seconds {
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let column = |of: fn(&Second) -> u32| self.all().map(|s| u64::from(of(s))).collect::<Vec<u64>>();
+        let column =
+            |of: fn(&StoredSecond) -> u32| self.all().map(|s| u64::from(of(s))).collect::<Vec<u64>>();
         let len = self.ring.len();
         encode_columns(&[
             column(|s| s.offset_ms),
@@ -179,7 +180,7 @@ impl Seconds {
         let few = |value: u64| u32::try_from(value).ok();
         for i in 0..offsets.len() {
             let times = few(weights[i])?;
-            ring.push(Second {
+            ring.push(StoredSecond {
                 offset_ms: few(offsets[i])?,
                 weight_ms: (times & 0xffff) as u16,
                 stalled_ms: (times >> 16) as u16,

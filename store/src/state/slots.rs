@@ -12,7 +12,7 @@ use super::start::Start;
 use super::traffic::Looks;
 use crate::history::past::Subjects;
 use crate::history::peers::{Caps, NO_CAPS};
-use crate::history::replica::{Fold, Part, Replica, pod_id};
+use crate::history::replica::{Fold, Replica, ReplicaPart, pod_id};
 use crate::history::starts::CPU;
 use crate::key::{SeriesId, StreamKey};
 use evenkeel_proto::v1;
@@ -33,7 +33,7 @@ pub struct Moment {
 
 /// One container of one stream.
 #[derive(Debug, Clone)]
-pub struct Slot {
+pub struct StreamContainer {
     /// Its number in the stream.
     pub number: u32,
     /// Who it is.
@@ -66,7 +66,7 @@ pub struct Slot {
     pub(crate) caps: Option<Caps>,
 }
 
-impl Slot {
+impl StreamContainer {
     /// The workload as its node calls it.
     pub fn reported(&self) -> &str {
         self.reported.as_deref().unwrap_or(&self.identity.workload)
@@ -290,9 +290,9 @@ impl Slot {
     }
 
     /// Its part of an hour, with what has not been folded.
-    pub(crate) fn part(&self, hour: u32) -> Option<Part<'_>> {
+    pub(crate) fn part(&self, hour: u32) -> Option<ReplicaPart<'_>> {
         let replica = self.hour.as_deref().filter(|open| open.hour == hour)?;
-        Some(Part { replica, unfolded: Some(&self.seconds), is_starting: self.start.goes_on() })
+        Some(ReplicaPart { replica, unfolded: Some(&self.seconds), is_starting: self.start.goes_on() })
     }
 
     /// Whether it may have been running then: it has a sample of that time or a little before or after, or none yet and the
@@ -330,13 +330,13 @@ pub fn memory_of(sample: &Sample) -> Option<u64> {
 
 /// The containers of one stream, in the order of their slots.
 #[derive(Debug, Clone, Default)]
-pub struct Slots {
-    slots: Vec<Slot>,
+pub struct StreamContainers {
+    slots: Vec<StreamContainer>,
     /// Where the last search ended: frames name slots in order, so the next is usually right behind.
     cursor: usize,
 }
 
-impl Slots {
+impl StreamContainers {
     /// Number of containers.
     pub fn len(&self) -> usize {
         self.slots.len()
@@ -348,16 +348,16 @@ impl Slots {
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Slot> {
+    pub fn iter(&self) -> impl Iterator<Item = &StreamContainer> {
         self.slots.iter()
     }
 
     /// One by number.
-    pub fn get(&self, number: u32) -> Option<&Slot> {
+    pub fn get(&self, number: u32) -> Option<&StreamContainer> {
         self.slots.binary_search_by_key(&number, |s| s.number).ok().map(|at| &self.slots[at])
     }
 
-    pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut Slot> {
+    pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut StreamContainer> {
         let next = self.slots.get(self.cursor).map(|s| s.number);
         if next != Some(number) {
             self.cursor = self.slots.binary_search_by_key(&number, |s| s.number).ok()?;
@@ -371,7 +371,7 @@ impl Slots {
     }
 
     /// Puts a slot in its place; the one that had the number before is returned.
-    pub(crate) fn insert(&mut self, slot: Slot) -> Option<Slot> {
+    pub(crate) fn insert(&mut self, slot: StreamContainer) -> Option<StreamContainer> {
         if self.slots.last().is_none_or(|last| last.number < slot.number) {
             self.slots.push(slot);
             return None;
@@ -386,13 +386,13 @@ impl Slots {
     }
 
     /// Takes one slot out by number.
-    pub(crate) fn take(&mut self, number: u32) -> Option<Slot> {
+    pub(crate) fn take(&mut self, number: u32) -> Option<StreamContainer> {
         let at = self.slots.binary_search_by_key(&number, |s| s.number).ok()?;
         Some(self.slots.remove(at))
     }
 
     /// Takes slots out by number, in one pass.
-    pub(crate) fn remove(&mut self, numbers: &[u32]) -> Vec<Slot> {
+    pub(crate) fn remove(&mut self, numbers: &[u32]) -> Vec<StreamContainer> {
         if numbers.is_empty() {
             return Vec::new();
         }
@@ -401,7 +401,7 @@ impl Slots {
         self.slots.extract_if(.., |slot| sorted.binary_search(&slot.number).is_ok()).collect()
     }
 
-    pub(crate) fn take_all(&mut self) -> Vec<Slot> {
+    pub(crate) fn take_all(&mut self) -> Vec<StreamContainer> {
         self.cursor = 0;
         std::mem::take(&mut self.slots)
     }
@@ -417,17 +417,17 @@ mod tests {
     use std::time::Duration;
 
     use crate::key::SeriesKey;
-    use crate::state::history::{Bounds, History, Minutes};
+    use crate::state::history::{History, HistoryBounds, Minutes};
 
-    fn slot(number: u32) -> Slot {
-        let mut history = Minutes::new(Bounds { series: 1, retention_minutes: 1, of_node: 1 });
+    fn slot(number: u32) -> StreamContainer {
+        let mut history = Minutes::new(HistoryBounds { series: 1, retention_minutes: 1, of_node: 1 });
         let id = history.series(&SeriesKey { of: ContainerKey::default(), image: None });
-        Slot::new(number, Arc::default(), id, Subjects::default())
+        StreamContainer::new(number, Arc::default(), id, Subjects::default())
     }
 
     #[test]
     fn slots_stay_in_order_however_they_come() {
-        let mut slots = Slots::default();
+        let mut slots = StreamContainers::default();
         for number in [5, 1, 9, 3] {
             assert!(slots.insert(slot(number)).is_none());
         }

@@ -8,11 +8,11 @@ use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::history::{History as _, Scope};
 
-use super::history::Bounds;
-use super::{Applied, Limits, State};
+use super::history::HistoryBounds;
+use super::{Limits, RecordOutcome, StoreState};
 use crate::checkpoint;
-use crate::history::{Of, View};
-use crate::ingest::record::{Entry, Taken};
+use crate::history::{HistoryView, ViewTarget};
+use crate::ingest::record::{IngestEntry, Taken};
 use crate::key::{Image, StreamKey};
 
 const S: u64 = 1_000_000;
@@ -23,7 +23,7 @@ const LENGTH: u64 = 60;
 
 fn limits() -> Limits {
     Limits {
-        history: Bounds { retention_minutes: 35 * 24 * 60, series: 100, of_node: 100 },
+        history: HistoryBounds { retention_minutes: 35 * 24 * 60, series: 100, of_node: 100 },
         epochs: 10,
         containers: 100,
         per_node: 100,
@@ -42,7 +42,7 @@ fn key() -> StreamKey {
 
 /// A node that tells of containers of one workload: slot, and CPU time used, microseconds.
 struct Node {
-    state: State,
+    state: StoreState,
     encoder: Encoder,
     sequence: u64,
     used: Vec<(u32, u64)>,
@@ -50,7 +50,7 @@ struct Node {
 
 impl Node {
     fn new() -> Self {
-        Self { state: State::new(limits()), encoder: Encoder::new(), sequence: 0, used: Vec::new() }
+        Self { state: StoreState::new(limits()), encoder: Encoder::new(), sequence: 0, used: Vec::new() }
     }
 
     fn announcement(slot: u32) -> v1::Announcement {
@@ -86,13 +86,13 @@ impl Node {
         self.sequence += 1;
         let frame =
             v1::Frame { sequence: self.sequence, samples: bytes.into(), announced, ..v1::Frame::default() };
-        let entry = Entry::Taken(Taken::new(key(), frame));
-        assert_eq!(self.state.apply(time, entry), Applied::Done);
+        let entry = IngestEntry::Taken(Taken::new(key(), frame));
+        assert_eq!(self.state.apply(time, entry), RecordOutcome::Done);
     }
 
-    fn view<R>(state: &State, of: impl FnOnce(View<'_>) -> R) -> R {
+    fn view<R>(state: &StoreState, of: impl FnOnce(HistoryView<'_>) -> R) -> R {
         let image = Image::parse("web:1");
-        let name = Of {
+        let name = ViewTarget {
             cluster: Some("c"),
             namespace: "shop",
             workload: "deployment/web",
@@ -100,15 +100,15 @@ impl Node {
             image: image.as_ref(),
             command: None,
         };
-        of(View::new(state, name, Resource::Cpu))
+        of(HistoryView::new(state, name, Resource::Cpu))
     }
 }
 
 /// Seconds of all and of the running state, by hours and by days of the image; greatest use of both, thousandths; minutes of both; seconds of starts.
-fn told(state: &State) -> ([[u64; 2]; 2], [u64; 2], [u64; 2], u64) {
+fn told(state: &StoreState) -> ([[u64; 2]; 2], [u64; 2], [u64; 2], u64) {
     Node::view(state, |view| {
         let running = view.without_starts();
-        let seconds = |view: &View<'_>| {
+        let seconds = |view: &HistoryView<'_>| {
             let hours = view.hours(Scope::Own, 0);
             let days = view.days(Scope::ImageTag, 0);
             let minutes = days.iter().map(|day| day.minutes.total()).sum();
@@ -135,7 +135,7 @@ fn seconds_of_a_start_are_known_apart() {
         let milli = if at < 30 + LENGTH { 2000 } else { 50 };
         node.second(at, &[(1, 100), (2, milli)]);
     }
-    let check = |state: &State| {
+    let check = |state: &StoreState| {
         let ([all, running], peaks, minutes, starts) = told(state);
         // Of each the first second has no CPU; a start is sixty seconds from its first sample on.
         assert_eq!((all, running, starts), ([199 + 169; 2], [199 + 169 - 59; 2], 59));
@@ -144,7 +144,7 @@ fn seconds_of_a_start_are_known_apart() {
     };
     check(&node.state);
     // The same after a restart, and once it is sealed.
-    let mut read = State::new(limits());
+    let mut read = StoreState::new(limits());
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("checkpoint");
     checkpoint::write(&path, &checkpoint::encode(&node.state).finish(&[])).unwrap();
@@ -152,7 +152,7 @@ fn seconds_of_a_start_are_known_apart() {
     check(&read);
     let later = BEGIN + 3 * 86_400 * S;
     for at in (BEGIN + 200 * S..later).step_by(1800 * S as usize) {
-        node.state.apply(at, Entry::Retired(key()));
+        node.state.apply(at, IngestEntry::Retired(key()));
     }
     assert!(node.state.past.all().all(|(_, held)| held.open_hours.is_empty() && held.open_days.is_empty()));
     check(&node.state);
@@ -171,7 +171,7 @@ fn a_start_that_goes_on_outlives_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("checkpoint");
     checkpoint::write(&path, &checkpoint::encode(&node.state).finish(&[])).unwrap();
-    let mut read = State::new(limits());
+    let mut read = StoreState::new(limits());
     checkpoint::read(&path, &mut read).unwrap().unwrap();
     assert_eq!(told(&read), told(&node.state));
     node.state = read;
@@ -184,7 +184,7 @@ fn a_start_that_goes_on_outlives_a_restart() {
 #[test]
 fn starts_are_told_apart_only_where_that_is_wished() {
     let mut node = Node::new();
-    node.state = State::new(Limits { start_usec: 0, ..limits() });
+    node.state = StoreState::new(Limits { start_usec: 0, ..limits() });
     for at in 0..50 {
         let both = [(1, 100), (2, 2000)];
         node.second(at, &both[..if at < 20 { 1 } else { 2 }]);

@@ -9,13 +9,13 @@ use evenkeel_proto::v1;
 
 use super::belief::Dropped;
 use super::placed::Aside;
-use super::slots::Slots;
+use super::slots::StreamContainers;
 use crate::ingest::stream_state::Position;
 use crate::key::StreamKey;
 
 /// What is known of a node over all its epochs.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Node {
+pub struct NodeState {
     /// Version its agent last named.
     pub version: String,
     /// Its size, where the agent told.
@@ -91,7 +91,7 @@ impl Hourly {
 
 /// What is known of one stream.
 #[derive(Debug, Clone)]
-pub struct Stream {
+pub struct StreamState {
     /// Which it is.
     pub key: StreamKey,
     /// How far it has been taken.
@@ -99,7 +99,7 @@ pub struct Stream {
     /// Memory of the codec.
     pub(crate) decoder: Decoder,
     /// Its containers.
-    pub slots: Slots,
+    pub slots: StreamContainers,
     /// Containers that are set aside, by slot.
     pub(crate) aside: BTreeMap<u32, Aside>,
     /// When something was last received, microseconds since 1970 by the clock of that moment.
@@ -116,13 +116,13 @@ pub struct Stream {
     pub(crate) owner: String,
 }
 
-impl Stream {
+impl StreamState {
     pub(crate) fn new(key: StreamKey) -> Self {
         Self {
             key,
             position: Position::default(),
             decoder: Decoder::new(),
-            slots: Slots::default(),
+            slots: StreamContainers::default(),
             aside: BTreeMap::new(),
             last_seen_usec: 0,
             heard: 0,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::history::{Of, View};
+use crate::history::{HistoryView, ViewTarget};
 use crate::key::Image;
 use evenkeel_proto::frame::Encoder;
 use evenkeel_rightsizing::Resource;
@@ -15,7 +15,7 @@ const NOON: u64 = 1_700_049_600_000_000;
 const SECOND: u64 = 1_000_000;
 
 struct Feed {
-    state: State,
+    state: StoreState,
     encoder: Encoder,
     key: StreamKey,
     sequence: u64,
@@ -23,7 +23,7 @@ struct Feed {
 
 impl Feed {
     fn new() -> Self {
-        let history = Bounds { retention_minutes: 35 * 24 * 60, series: 100, of_node: 100 };
+        let history = HistoryBounds { retention_minutes: 35 * 24 * 60, series: 100, of_node: 100 };
         let limits = Limits {
             history,
             epochs: 10,
@@ -37,7 +37,7 @@ impl Feed {
             start_usec: 0,
         };
         let key = StreamKey { cluster: "c".into(), node: "n".into(), epoch: 1 };
-        Self { state: State::new(limits), encoder: Encoder::new(), key, sequence: 0 }
+        Self { state: StoreState::new(limits), encoder: Encoder::new(), key, sequence: 0 }
     }
 
     /// A second measured at a time, received at another.
@@ -73,12 +73,12 @@ impl Feed {
             ..v1::Frame::default()
         };
         let entry = LogEntry::Taken(Taken::new(self.key.clone(), frame));
-        assert_eq!(self.state.apply(received, entry), Applied::Done);
+        assert_eq!(self.state.apply(received, entry), RecordOutcome::Done);
     }
 
-    fn view(&self, resource: Resource) -> View<'_> {
+    fn view(&self, resource: Resource) -> HistoryView<'_> {
         static IMAGE: std::sync::LazyLock<Option<Image>> = std::sync::LazyLock::new(|| Image::parse("web:1"));
-        let of = Of {
+        let of = ViewTarget {
             cluster: Some("c"),
             namespace: "shop",
             workload: "deployment/web",
@@ -86,7 +86,7 @@ impl Feed {
             image: IMAGE.as_ref(),
             command: Some(9),
         };
-        View::new(&self.state, of, resource)
+        HistoryView::new(&self.state, of, resource)
     }
 
     /// Records pass by until everything of an hour ago is sealed.

@@ -14,13 +14,13 @@ pub struct Looks {
     last: Traffic,
     /// Hour since 1970 of `now`; `before` is of the one before it.
     hour: u64,
-    now: [Sum; 4],
-    before: [Sum; 4],
+    now: [RateSum; 4],
+    before: [RateSum; 4],
 }
 
 /// Rates of one resource type over some looks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Sum {
+pub struct RateSum {
     count: u64,
     min: u64,
     max: u64,
@@ -42,7 +42,7 @@ impl Looks {
             if let Some(rate) = rate {
                 let span_usec = u128::from(look.span_usec);
                 let weighted = u128::from(rate).saturating_mul(span_usec);
-                *sum = sum.and(&Sum { count: 1, min: rate, max: rate, weighted, span_usec });
+                *sum = sum.and(&RateSum { count: 1, min: rate, max: rate, weighted, span_usec });
             }
         }
         self.last = look;
@@ -54,12 +54,12 @@ impl Looks {
     }
 
     /// What this hour and the one before came to, in the order of [`Traffic::TYPES`].
-    pub fn sums(&self) -> [Sum; 4] {
+    pub fn sums(&self) -> [RateSum; 4] {
         std::array::from_fn(|column| self.before[column].and(&self.now[column]))
     }
 }
 
-impl Sum {
+impl RateSum {
     /// Both together.
     pub fn and(&self, other: &Self) -> Self {
         match (self.count, other.count) {

@@ -7,7 +7,7 @@ use evenkeel_model::sample::{Field, Sample};
 use evenkeel_proto::frame::{Encoder, Folder};
 use evenkeel_proto::v1;
 use evenkeel_store::key::StreamKey;
-use evenkeel_store::state::State;
+use evenkeel_store::state::StoreState;
 
 pub(crate) const SLOTS: [u32; 2] = [3, 8];
 /// Ten seconds between ticks, so that few of them make a minute.
@@ -144,7 +144,7 @@ impl Epoch {
 }
 
 /// Samples counted for one container, by minute.
-pub(crate) fn counted(state: &State, key: &StreamKey, slot: u32) -> BTreeMap<u64, u64> {
+pub(crate) fn counted(state: &StoreState, key: &StreamKey, slot: u32) -> BTreeMap<u64, u64> {
     use evenkeel_rightsizing::Resource;
     use evenkeel_store::state::history::{History, Select};
     let mut counted: BTreeMap<u64, u64> = BTreeMap::new();
@@ -166,12 +166,12 @@ pub(crate) fn counted(state: &State, key: &StreamKey, slot: u32) -> BTreeMap<u64
 }
 
 /// Milliseconds in the memory histograms of one container: of its hours, and of its days.
-pub(crate) fn weighed(state: &State, key: &StreamKey, slot: u32) -> [u64; 2] {
+pub(crate) fn weighed(state: &StoreState, key: &StreamKey, slot: u32) -> [u64; 2] {
     use evenkeel_rightsizing::Resource;
     use evenkeel_rightsizing::history::{History, Scope};
-    use evenkeel_store::history::{Of, View};
+    use evenkeel_store::history::{HistoryView, ViewTarget};
     let (workload, container) = (format!("epoch-{}", key.epoch), format!("slot-{slot}"));
-    let of = Of {
+    let of = ViewTarget {
         cluster: None,
         namespace: "test",
         workload: &workload,
@@ -179,7 +179,7 @@ pub(crate) fn weighed(state: &State, key: &StreamKey, slot: u32) -> [u64; 2] {
         image: None,
         command: None,
     };
-    let view = View::new(state, of, Resource::Memory);
+    let view = HistoryView::new(state, of, Resource::Memory);
     let hours = view.hours(Scope::Own, 0).iter().map(|hour| hour.all.total()).sum();
     [hours, view.days(Scope::Own, 0).iter().map(|day| day.all.total()).sum()]
 }

@@ -8,23 +8,23 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::line;
-use crate::engines::failure::Failure;
-use crate::engines::http::Answer;
-use crate::engines::row::{Faults, Labels, PREFIX, Row, SLOTS_MS, Table};
+use crate::engines::failure::EngineFailure;
+use crate::engines::http::BoundedBody;
+use crate::engines::row::{EngineRow, Faults, Labels, PREFIX, RowKind, SLOTS_MS};
 use crate::engines::rows::LABELS;
 
 /// A chunk of an answer.
 #[derive(Debug, Deserialize)]
 struct Chunk {
     #[serde(default)]
-    results: Vec<Outcome>,
+    results: Vec<QueryResult>,
     error: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Outcome {
+struct QueryResult {
     #[serde(default)]
-    series: Vec<Series>,
+    series: Vec<InfluxSeries>,
     /// More of this result follows in the next chunk.
     #[serde(default)]
     partial: bool,
@@ -32,7 +32,7 @@ struct Outcome {
 }
 
 #[derive(Debug, Deserialize)]
-struct Series {
+struct InfluxSeries {
     name: String,
     #[serde(default)]
     tags: BTreeMap<String, String>,
@@ -42,65 +42,66 @@ struct Series {
 }
 
 /// Reads an answer without looking at its series: that of a statement that returns none.
-pub(super) fn done(answer: Answer) -> Result<(), Failure> {
+pub(super) fn done(answer: BoundedBody) -> Result<(), EngineFailure> {
     chunks(answer, &mut |_| {})
 }
 
 /// Reads the rows of one table from one time to before another.
 pub(super) fn rows(
-    answer: Answer,
-    table: Table,
+    answer: BoundedBody,
+    table: RowKind,
     from_ms: u64,
     to_ms: u64,
-) -> Result<(Vec<Row>, Faults), Failure> {
-    let mut found = Found { table, from_ms, to_ms, rows: BTreeMap::new(), faults: Faults::default() };
+) -> Result<(Vec<EngineRow>, Faults), EngineFailure> {
+    let mut found = WindowRows { table, from_ms, to_ms, rows: BTreeMap::new(), faults: Faults::default() };
     chunks(answer, &mut |series| found.take(series))?;
     Ok((found.rows.into_values().flatten().collect(), found.faults))
 }
 
-fn chunks(mut answer: Answer, sink: &mut dyn FnMut(Series)) -> Result<(), Failure> {
+fn chunks(mut answer: BoundedBody, sink: &mut dyn FnMut(InfluxSeries)) -> Result<(), EngineFailure> {
     let mut reader = BufReader::new(&mut answer);
     let (mut any, mut more, mut wrong) = (false, false, None);
     for chunk in serde_json::Deserializer::from_reader(&mut reader).into_iter::<Chunk>() {
         let chunk = match chunk {
             Ok(chunk) => chunk,
             Err(error) => {
-                wrong = Some(Failure::Malformed { what: format!("not an answer to InfluxQL: {error}") });
+                wrong =
+                    Some(EngineFailure::Malformed { what: format!("not an answer to InfluxQL: {error}") });
                 break;
             }
         };
         any = true;
         if let Some(said) = chunk.error {
-            wrong = Some(Failure::Refused { what: said });
+            wrong = Some(EngineFailure::Refused { what: said });
             break;
         }
         for outcome in chunk.results {
             more = outcome.partial;
             if let Some(said) = outcome.error {
-                wrong = Some(Failure::Refused { what: said });
+                wrong = Some(EngineFailure::Refused { what: said });
             }
             outcome.series.into_iter().for_each(&mut *sink);
         }
     }
     match (answer.take_failure(), wrong) {
         (Some(failure), _) | (None, Some(failure)) => Err(failure),
-        (None, None) if !any || more => Err(Failure::Down { what: "the answer broke off".into() }),
+        (None, None) if !any || more => Err(EngineFailure::Down { what: "the answer broke off".into() }),
         (None, None) => Ok(()),
     }
 }
 
 /// Rows of one window, as they come in.
-struct Found {
-    table: Table,
+struct WindowRows {
+    table: RowKind,
     from_ms: u64,
     to_ms: u64,
     /// Nothing where a row contradicts another of the same series and time.
-    rows: BTreeMap<(Labels, u64), Option<Row>>,
+    rows: BTreeMap<(Labels, u64), Option<EngineRow>>,
     faults: Faults,
 }
 
-impl Found {
-    fn take(&mut self, series: Series) {
+impl WindowRows {
+    fn take(&mut self, series: InfluxSeries) {
         let named = series.name.strip_prefix(PREFIX) == Some(self.table.name());
         let labels: Option<Labels> = series
             .tags
@@ -145,8 +146,13 @@ impl Found {
             self.faults.numbers += 1;
             return;
         };
-        let row =
-            Row { table: self.table, labels: labels.clone(), begin_ms: time - within, numbers, histograms };
+        let row = EngineRow {
+            table: self.table,
+            labels: labels.clone(),
+            begin_ms: time - within,
+            numbers,
+            histograms,
+        };
         let same = self.rows.entry((labels.clone(), time)).or_insert_with(|| Some(row.clone()));
         if same.as_ref().is_some_and(|same| *same != row) {
             *same = None;

@@ -10,13 +10,13 @@ use std::fmt::Write;
 
 use evenkeel_rightsizing::histogram::{Histogram, Scheme};
 
-use crate::engines::row::{PREFIX, Row};
+use crate::engines::row::{EngineRow, PREFIX};
 
 /// Largest number: integers are 64 bits with a sign.
 pub(super) const LARGEST: u64 = i64::MAX as u64;
 
 /// Appends the line of a row.
-pub(super) fn write(row: &Row, into: &mut String) {
+pub(super) fn write(row: &EngineRow, into: &mut String) {
     into.push_str(PREFIX);
     into.push_str(row.table.name());
     for (name, value) in &row.labels {

@@ -11,12 +11,12 @@ mod tests;
 
 use std::sync::Arc;
 
-use super::counters::{Counters, add};
-use super::failure::Failure;
-use super::gate::Gate;
+use super::counters::{EngineCounters, add};
+use super::failure::EngineFailure;
+use super::gate::RetryGate;
 use super::http::{Address, AddressError, Client};
 use super::reading::{Reading, Window};
-use super::row::{PREFIX, Row, Table};
+use super::row::{EngineRow, PREFIX, RowKind};
 use super::rows;
 use crate::history::exchange::{Batch, Coverage, Engine, EngineError};
 
@@ -34,14 +34,14 @@ pub struct Influx {
     client: Client,
     database: String,
     retention_policy: Option<String>,
-    gate: Gate,
+    gate: RetryGate,
     reading: Reading,
-    counters: Arc<Counters>,
+    counters: Arc<EngineCounters>,
 }
 
 /// What became of rows that were sent.
 #[derive(Debug, Default)]
-struct Tally {
+struct WriteTally {
     requests: u32,
     rows: u64,
     said: String,
@@ -58,25 +58,25 @@ impl Influx {
         database: &str,
         retention_policy: Option<&str>,
         recent: u32,
-        counters: Arc<Counters>,
+        counters: Arc<EngineCounters>,
     ) -> Result<Self, AddressError> {
         Ok(Self {
             name: format!("influxdb at {}, database {database}", address.url),
             client: Client::new(address)?,
             database: database.to_owned(),
             retention_policy: retention_policy.map(str::to_owned),
-            gate: Gate::default(),
+            gate: RetryGate::default(),
             reading: Reading::new(recent),
             counters,
         })
     }
 
-    fn post(&self, body: &str) -> Result<(), Failure> {
+    fn post(&self, body: &str) -> Result<(), EngineFailure> {
         let mut query = vec![("db", self.database.as_str()), ("precision", "ms")];
         query.extend(self.retention_policy.as_deref().map(|policy| ("rp", policy)));
         let send = || self.client.post("/write", &query, &[], body.as_bytes());
         match send() {
-            Err(Failure::Misdirected { what }) if what.contains("database not found") => {
+            Err(EngineFailure::Misdirected { what }) if what.contains("database not found") => {
                 let make = format!("CREATE DATABASE {}", quoted(&self.database));
                 answer::done(self.client.ask("/query", &[("q", &make)])?)?;
                 send()
@@ -85,8 +85,8 @@ impl Influx {
         }
     }
 
-    fn write_rows(&self, rows: &[&Row]) -> Result<Tally, Failure> {
-        let mut tally = Tally::default();
+    fn write_rows(&self, rows: &[&EngineRow]) -> Result<WriteTally, EngineFailure> {
+        let mut tally = WriteTally::default();
         let lines: Vec<String> = rows
             .iter()
             .map(|row| {
@@ -110,10 +110,10 @@ impl Influx {
     }
 
     /// Writes lines; cuts them in two where they are refused as a whole.
-    fn send(&self, lines: &[String], tally: &mut Tally) -> Result<(), Failure> {
+    fn send(&self, lines: &[String], tally: &mut WriteTally) -> Result<(), EngineFailure> {
         let failure = match self.post(&lines.concat()) {
             Ok(()) => return Ok(()),
-            Err(failure @ (Failure::TooLarge { .. } | Failure::Refused { .. })) => failure,
+            Err(failure @ (EngineFailure::TooLarge { .. } | EngineFailure::Refused { .. })) => failure,
             Err(failure) => return Err(failure),
         };
         self.counters.failed(&failure);
@@ -135,7 +135,7 @@ impl Influx {
         Ok(())
     }
 
-    fn window(&self, table: Table, from_ms: u64, to_ms: u64) -> Window {
+    fn window(&self, table: RowKind, from_ms: u64, to_ms: u64) -> Window {
         let measurement = quoted(&format!("{PREFIX}{}", table.name()));
         let policy = self.retention_policy.as_deref().map(|p| format!("{}.", quoted(p))).unwrap_or_default();
         let query = format!(
@@ -150,7 +150,9 @@ impl Influx {
         ];
         match answer::rows(self.client.ask("/query", &form)?, table, from_ms, to_ms) {
             // Nothing was ever written.
-            Err(Failure::Refused { what }) if what.contains("database not found") => Ok(Default::default()),
+            Err(EngineFailure::Refused { what }) if what.contains("database not found") => {
+                Ok(Default::default())
+            }
             window => window,
         }
     }
@@ -174,7 +176,7 @@ impl Engine for Influx {
     fn write(&mut self, batch: &Batch) -> Result<(), EngineError> {
         self.gate.open().map_err(|failure| failure.of(&self.name))?;
         let rows = rows::rows(batch);
-        let fitting: Vec<&Row> = rows.iter().filter(|row| row.fits(line::LARGEST)).collect();
+        let fitting: Vec<&EngineRow> = rows.iter().filter(|row| row.fits(line::LARGEST)).collect();
         let unfit = (rows.len() - fitting.len()) as u64;
         let tally = self.write_rows(&fitting).map_err(|failure| {
             self.counters.failed(&failure);

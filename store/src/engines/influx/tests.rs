@@ -3,15 +3,15 @@
 use std::io::Cursor;
 
 use super::answer;
-use crate::engines::failure::Failure;
-use crate::engines::http::Answer;
-use crate::engines::row::{Faults, Row, Table};
+use crate::engines::failure::EngineFailure;
+use crate::engines::http::BoundedBody;
+use crate::engines::row::{EngineRow, Faults, RowKind};
 use crate::engines::rows;
 use crate::history::exchange::Batch;
 
-fn read(text: &str) -> Result<(Vec<Row>, Faults), Failure> {
-    let answer = Answer::over(Cursor::new(text.as_bytes().to_vec()), 1 << 16);
-    answer::rows(answer, Table::CpuHour, 3_600_000, 7_200_000)
+fn read(text: &str) -> Result<(Vec<EngineRow>, Faults), EngineFailure> {
+    let answer = BoundedBody::over(Cursor::new(text.as_bytes().to_vec()), 1 << 16);
+    answer::rows(answer, RowKind::CpuHour, 3_600_000, 7_200_000)
 }
 
 fn hour(values: &str, partial: &str) -> String {
@@ -66,14 +66,14 @@ fn lies_are_counted_by_kind_and_never_become_values() {
 fn what_is_no_answer_is_an_error_and_not_an_empty_one() {
     let broken = hour("", r#","partial":true"#);
     for text in ["", &broken] {
-        assert!(matches!(read(text), Err(Failure::Down { .. })), "{text}");
+        assert!(matches!(read(text), Err(EngineFailure::Down { .. })), "{text}");
     }
     for text in ["[]", "<html>", r#"{"results":[{"series":[{}]}]}"#, r#"{"results":["#] {
-        assert!(matches!(read(text), Err(Failure::Malformed { .. })), "{text}");
+        assert!(matches!(read(text), Err(EngineFailure::Malformed { .. })), "{text}");
     }
     for text in [r#"{"error":"no"}"#, r#"{"results":[{"error":"no"}]}"#] {
-        assert_eq!(read(text), Err(Failure::Refused { what: "no".into() }), "{text}");
+        assert_eq!(read(text), Err(EngineFailure::Refused { what: "no".into() }), "{text}");
     }
     let endless = hour(&r#"[3600005,"1;3:4",7,0,null],"#.repeat(4000), "");
-    assert_eq!(read(&endless), Err(Failure::TooLong));
+    assert_eq!(read(&endless), Err(EngineFailure::TooLong));
 }

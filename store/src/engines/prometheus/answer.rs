@@ -7,8 +7,8 @@ use std::io::BufReader;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::engines::failure::Failure;
-use crate::engines::http::Answer;
+use crate::engines::failure::EngineFailure;
+use crate::engines::http::BoundedBody;
 use crate::engines::row::Labels;
 
 /// Longest text of the engine's own error that is told.
@@ -20,8 +20,8 @@ pub(crate) type Series = (Labels, Vec<(f64, f64)>);
 /// Reads an answer and hands every series to `sink`.
 ///
 /// # Errors
-/// [`Failure`]; series that were handed out before are whole.
-pub(crate) fn read(mut answer: Answer, sink: &mut dyn FnMut(Series)) -> Result<(), Failure> {
+/// [`EngineFailure`]; series that were handed out before are whole.
+pub(crate) fn read(mut answer: BoundedBody, sink: &mut dyn FnMut(Series)) -> Result<(), EngineFailure> {
     let mut reader = BufReader::new(&mut answer);
     let mut deserializer = serde_json::Deserializer::from_reader(&mut reader);
     let read = Top { sink }.deserialize(&mut deserializer).and_then(|status| {
@@ -31,18 +31,18 @@ pub(crate) fn read(mut answer: Answer, sink: &mut dyn FnMut(Series)) -> Result<(
     match (answer.take_failure(), read) {
         (Some(failure), _) => Err(failure),
         (None, Err(error)) => {
-            Err(Failure::Malformed { what: format!("not an answer of the query API: {error}") })
+            Err(EngineFailure::Malformed { what: format!("not an answer of the query API: {error}") })
         }
-        (None, Ok(Status { success: true, .. })) => Ok(()),
-        (None, Ok(Status { said, .. })) => {
-            Err(Failure::Refused { what: said.chars().take(TOLD).collect::<String>() })
+        (None, Ok(AnswerStatus { success: true, .. })) => Ok(()),
+        (None, Ok(AnswerStatus { said, .. })) => {
+            Err(EngineFailure::Refused { what: said.chars().take(TOLD).collect::<String>() })
         }
     }
 }
 
 /// What stands around the series.
 #[derive(Default)]
-struct Status {
+struct AnswerStatus {
     success: bool,
     said: String,
 }
@@ -52,22 +52,22 @@ struct Top<'a> {
 }
 
 impl<'de> DeserializeSeed<'de> for Top<'_> {
-    type Value = Status;
+    type Value = AnswerStatus;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Status, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<AnswerStatus, D::Error> {
         deserializer.deserialize_map(self)
     }
 }
 
 impl<'de> Visitor<'de> for Top<'_> {
-    type Value = Status;
+    type Value = AnswerStatus;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object with status and data")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Status, A::Error> {
-        let mut status = Status::default();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<AnswerStatus, A::Error> {
+        let mut status = AnswerStatus::default();
         let (mut told, mut data) = (false, false);
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
@@ -123,7 +123,7 @@ impl<'de> Visitor<'de> for Data<'_> {
                     }
                 }
                 "result" => {
-                    map.next_value_seed(List { sink: &mut *self.sink })?;
+                    map.next_value_seed(SeriesList { sink: &mut *self.sink })?;
                     found = true;
                 }
                 _ => drop(map.next_value::<IgnoredAny>()?),
@@ -133,11 +133,11 @@ impl<'de> Visitor<'de> for Data<'_> {
     }
 }
 
-struct List<'a> {
+struct SeriesList<'a> {
     sink: &'a mut dyn FnMut(Series),
 }
 
-impl<'de> DeserializeSeed<'de> for List<'_> {
+impl<'de> DeserializeSeed<'de> for SeriesList<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -145,7 +145,7 @@ impl<'de> DeserializeSeed<'de> for List<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for List<'_> {
+impl<'de> Visitor<'de> for SeriesList<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -153,7 +153,7 @@ impl<'de> Visitor<'de> for List<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while let Some(one) = list.next_element::<One>()? {
+        while let Some(one) = list.next_element::<MatrixSeries>()? {
             let values =
                 one.values.into_iter().map(|Point(seconds, value)| ((seconds * 1000.0).round(), value.0));
             (self.sink)((one.metric, values.collect()));
@@ -163,39 +163,39 @@ impl<'de> Visitor<'de> for List<'_> {
 }
 
 #[derive(Deserialize)]
-struct One {
+struct MatrixSeries {
     metric: Labels,
     values: Vec<Point>,
 }
 
 /// Seconds and value.
 #[derive(Deserialize)]
-struct Point(f64, Value);
+struct Point(f64, SampleValue);
 
 /// A value: a number as text, as `NaN` and `+Inf` have no other form in JSON.
-struct Value(f64);
+struct SampleValue(f64);
 
-impl<'de> Deserialize<'de> for Value {
+impl<'de> Deserialize<'de> for SampleValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl Visitor<'_> for Text {
-            type Value = Value;
+        struct NumberText;
+        impl Visitor<'_> for NumberText {
+            type Value = SampleValue;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a number as text")
             }
 
-            fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+            fn visit_str<E>(self, text: &str) -> Result<SampleValue, E> {
                 // What is no number is counted where the point is looked at.
-                Ok(Value(text.parse().unwrap_or(f64::NAN)))
+                Ok(SampleValue(text.parse().unwrap_or(f64::NAN)))
             }
         }
-        deserializer.deserialize_str(Text)
+        deserializer.deserialize_str(NumberText)
     }
 }
 
 /// So that tests need no connection.
 #[cfg(test)]
-pub(crate) fn read_text(text: &str, sink: &mut dyn FnMut(Series)) -> Result<(), Failure> {
-    read(Answer::over(std::io::Cursor::new(text.as_bytes().to_vec()), 1 << 20), sink)
+pub(crate) fn read_text(text: &str, sink: &mut dyn FnMut(Series)) -> Result<(), EngineFailure> {
+    read(BoundedBody::over(std::io::Cursor::new(text.as_bytes().to_vec()), 1 << 20), sink)
 }

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use evenkeel_rightsizing::histogram::Scheme;
 
 use super::pack::{LARGEST, histogram};
-use crate::engines::row::{Faults, Labels, PREFIX, Row, SLOTS_MS, Table};
+use crate::engines::row::{EngineRow, Faults, Labels, PREFIX, RowKind, SLOTS_MS};
 use crate::engines::rows::LABELS;
 
 /// A row as far as it has been read.
 #[derive(Debug, Default)]
-struct Part {
+struct PartialRow {
     numbers: BTreeMap<usize, u64>,
     counts: BTreeMap<usize, (Scheme, u64)>,
     /// By time, so that one that comes twice is one.
@@ -31,17 +31,17 @@ enum Role {
 /// Puts rows of one table together from the series of one answer.
 #[derive(Debug)]
 pub(super) struct Assembly {
-    table: Table,
+    table: RowKind,
     from_ms: u64,
     to_ms: u64,
     /// Per series of rows, by begin of the period and millisecond of the second.
-    parts: BTreeMap<Labels, BTreeMap<(u64, u64), Part>>,
+    parts: BTreeMap<Labels, BTreeMap<(u64, u64), PartialRow>>,
     faults: Faults,
 }
 
 impl Assembly {
     /// For rows from one time to before another, both at the begin of a period.
-    pub(super) fn new(table: Table, from_ms: u64, to_ms: u64) -> Self {
+    pub(super) fn new(table: RowKind, from_ms: u64, to_ms: u64) -> Self {
         Self { table, from_ms, to_ms, parts: BTreeMap::new(), faults: Faults::default() }
     }
 
@@ -98,7 +98,7 @@ impl Assembly {
     }
 
     /// The rows that are whole, by series and time, and what was not fit to be one.
-    pub(super) fn rows(self) -> (Vec<Row>, Faults) {
+    pub(super) fn rows(self) -> (Vec<EngineRow>, Faults) {
         let Self { table, parts, mut faults, .. } = self;
         let mut rows = Vec::new();
         for (labels, parts) in parts {
@@ -118,7 +118,7 @@ impl Assembly {
 
 /// A row of its parts; nothing where a histogram's entries are not as many as they should be. Whether a number is
 /// missing is for `rows.rs` to say, which knows what they mean.
-fn row(table: Table, labels: &Labels, begin_ms: u64, part: &Part) -> Option<Row> {
+fn row(table: RowKind, labels: &Labels, begin_ms: u64, part: &PartialRow) -> Option<EngineRow> {
     let numbers = (0..table.numbers().len()).map(|at| part.numbers.get(&at).copied()).collect();
     let mut histograms = Vec::new();
     for at in 0..table.histograms().len() {
@@ -129,7 +129,7 @@ fn row(table: Table, labels: &Labels, begin_ms: u64, part: &Part) -> Option<Row>
             _ => return None,
         });
     }
-    Some(Row { table, labels: labels.clone(), begin_ms, numbers, histograms })
+    Some(EngineRow { table, labels: labels.clone(), begin_ms, numbers, histograms })
 }
 
 /// A double that is a whole number from 0 to 2^53.

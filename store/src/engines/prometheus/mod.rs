@@ -15,12 +15,12 @@ mod wire;
 
 use std::sync::Arc;
 
-use super::counters::{Counters, add};
-use super::failure::Failure;
-use super::gate::Gate;
+use super::counters::{EngineCounters, add};
+use super::failure::EngineFailure;
+use super::gate::RetryGate;
 use super::http::{Address, AddressError, Client};
 use super::reading::{Reading, Window};
-use super::row::{PREFIX, Row, Table};
+use super::row::{EngineRow, PREFIX, RowKind};
 use super::rows;
 use crate::history::exchange::{Batch, Coverage, Engine, EngineError};
 use assembly::Assembly;
@@ -39,14 +39,14 @@ pub struct Prometheus {
     name: String,
     write: Client,
     query: Client,
-    gate: Gate,
+    gate: RetryGate,
     reading: Reading,
-    counters: Arc<Counters>,
+    counters: Arc<EngineCounters>,
 }
 
 /// What became of a request that was cut in two.
 #[derive(Debug, Default)]
-struct Tally {
+struct WriteTally {
     /// Refused requests so far.
     requests: u32,
     /// Rows refused for good.
@@ -55,8 +55,8 @@ struct Tally {
     said: String,
 }
 
-impl Tally {
-    fn refuse(&mut self, rows: usize, failure: &Failure) {
+impl WriteTally {
+    fn refuse(&mut self, rows: usize, failure: &EngineFailure) {
         self.rows += rows as u64;
         self.said = failure.to_string();
     }
@@ -72,7 +72,7 @@ impl Prometheus {
         address: &Address,
         write_url: Option<&str>,
         recent: u32,
-        counters: Arc<Counters>,
+        counters: Arc<EngineCounters>,
     ) -> Result<Self, AddressError> {
         let write_at = match write_url {
             Some(url) => url.to_owned(),
@@ -82,14 +82,14 @@ impl Prometheus {
             name: format!("prometheus at {}", address.url),
             write: Client::new(&Address { url: write_at, ..address.clone() })?,
             query: Client::new(address)?,
-            gate: Gate::default(),
+            gate: RetryGate::default(),
             reading: Reading::new(recent),
             counters,
         })
     }
 
-    fn write_rows(&mut self, rows: &[&Row]) -> Result<Tally, Failure> {
-        let mut tally = Tally::default();
+    fn write_rows(&mut self, rows: &[&EngineRow]) -> Result<WriteTally, EngineFailure> {
+        let mut tally = WriteTally::default();
         let mut from = 0;
         while from < rows.len() {
             let mut samples = 0;
@@ -105,12 +105,13 @@ impl Prometheus {
     }
 
     /// Writes rows; cuts them in two where they are refused. True when some were too old.
-    fn send(&self, rows: &[&Row], tally: &mut Tally) -> Result<bool, Failure> {
-        let body = wire::body(&pack::request(rows)).ok_or(Failure::TooLarge { what: "over 4 GiB".into() });
+    fn send(&self, rows: &[&EngineRow], tally: &mut WriteTally) -> Result<bool, EngineFailure> {
+        let body =
+            wire::body(&pack::request(rows)).ok_or(EngineFailure::TooLarge { what: "over 4 GiB".into() });
         let sent = body.and_then(|body| self.write.post("", &[], &wire::HEADERS, &body)).map_err(never);
         let failure = match sent {
             Ok(()) => return Ok(false),
-            Err(failure @ (Failure::TooLarge { .. } | Failure::Refused { .. })) => failure,
+            Err(failure @ (EngineFailure::TooLarge { .. } | EngineFailure::Refused { .. })) => failure,
             Err(failure) => return Err(failure),
         };
         self.counters.failed(&failure);
@@ -133,7 +134,7 @@ impl Prometheus {
         self.send(earlier, tally)
     }
 
-    fn window(&self, table: Table, from_ms: u64, to_ms: u64) -> Window {
+    fn window(&self, table: RowKind, from_ms: u64, to_ms: u64) -> Window {
         let mut assembly = Assembly::new(table, from_ms, to_ms);
         // An instant query of a range gives the samples themselves. The range ends a millisecond before the window's
         // end and begins, where the engine leaves the begin out, a millisecond before its begin.
@@ -146,9 +147,11 @@ impl Prometheus {
 }
 
 /// A refusal for good that came with a status which says otherwise.
-fn never(failure: Failure) -> Failure {
+fn never(failure: EngineFailure) -> EngineFailure {
     match failure {
-        Failure::Down { what } if NEVER.iter().any(|text| what.contains(text)) => Failure::Refused { what },
+        EngineFailure::Down { what } if NEVER.iter().any(|text| what.contains(text)) => {
+            EngineFailure::Refused { what }
+        }
         other => other,
     }
 }
@@ -161,7 +164,7 @@ impl Engine for Prometheus {
     fn write(&mut self, batch: &Batch) -> Result<(), EngineError> {
         self.gate.open().map_err(|failure| failure.of(&self.name))?;
         let rows = rows::rows(batch);
-        let fitting: Vec<&Row> = rows.iter().filter(|row| row.fits(pack::LARGEST)).collect();
+        let fitting: Vec<&EngineRow> = rows.iter().filter(|row| row.fits(pack::LARGEST)).collect();
         let unfit = (rows.len() - fitting.len()) as u64;
         let tally = self.write_rows(&fitting).map_err(|failure| {
             self.counters.failed(&failure);

@@ -1,7 +1,7 @@
 //! Owns how rows become samples of a Prometheus-compatible engine, and samples rows.
 //!
 //! A number is a series of its own, `evenkeel_<table>_<number>`, with a sample in the first second of the row's period
-//! (see [`Row::time_ms`]). A histogram is two: `evenkeel_<table>_<histogram>_entries` says how many entries it has, and
+//! (see [`EngineRow::time_ms`]). A histogram is two: `evenkeel_<table>_<histogram>_entries` says how many entries it has, and
 //! `evenkeel_<table>_<histogram>` holds them, one a second from the row's time on, each `bucket * 2^41 + weight`; a
 //! weight of 2^41 or more is several entries of one bucket. So a histogram costs two series however many buckets it
 //! has, every value is a whole number of at most 2^53, and what is missing is noticed. The label `scheme` of both is
@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 
 use evenkeel_rightsizing::histogram::{Histogram, Scheme};
 
-use super::wire::{Label, Sample, TimeSeries, WriteRequest};
-use crate::engines::row::{Labels, PREFIX, Row, SLOTS_MS};
+use super::wire::{Label, TimeSeries, WireSample, WriteRequest};
+use crate::engines::row::{EngineRow, Labels, PREFIX, SLOTS_MS};
 
 /// Largest number: up to 2^53 every whole number survives as a double.
 pub(super) const LARGEST: u64 = 1 << 53;
@@ -24,19 +24,19 @@ const WEIGHT_BITS: u32 = 41;
 const WEIGHT: u64 = (1 << WEIGHT_BITS) - 1;
 
 /// The request that writes rows.
-pub(super) fn request(rows: &[&Row]) -> WriteRequest {
-    let mut series: BTreeMap<Labels, Vec<Sample>> = BTreeMap::new();
+pub(super) fn request(rows: &[&EngineRow]) -> WriteRequest {
+    let mut series: BTreeMap<Labels, Vec<WireSample>> = BTreeMap::new();
     for row in rows {
         for (name, scheme, time_ms, value) in samples(row) {
             let mut labels = row.labels.clone();
             labels.insert("__name__".into(), name);
             labels.extend(scheme.map(|s| ("scheme".into(), s.id().to_string())));
             // Neither is lossy: a time is below 2^63 ms for the next 292 million years, and a value below 2^53.
-            let sample = Sample { value: value as f64, timestamp: time_ms.cast_signed() };
+            let sample = WireSample { value: value as f64, timestamp: time_ms.cast_signed() };
             series.entry(labels).or_default().push(sample);
         }
     }
-    let in_order = |(labels, mut samples): (Labels, Vec<Sample>)| {
+    let in_order = |(labels, mut samples): (Labels, Vec<WireSample>)| {
         samples.sort_by_key(|s| s.timestamp);
         let labels = labels.into_iter().map(|(name, value)| Label { name, value }).collect();
         TimeSeries { labels, samples }
@@ -45,7 +45,7 @@ pub(super) fn request(rows: &[&Row]) -> WriteRequest {
 }
 
 /// Samples of a row: name, scheme where there is one, time and value.
-fn samples(row: &Row) -> Vec<(String, Option<Scheme>, u64, u64)> {
+fn samples(row: &EngineRow) -> Vec<(String, Option<Scheme>, u64, u64)> {
     let named = |part: &str| format!("{PREFIX}{}_{part}", row.table.name());
     let time_ms = row.time_ms();
     let numbers = row.table.numbers().iter().zip(&row.numbers);
@@ -63,7 +63,7 @@ fn samples(row: &Row) -> Vec<(String, Option<Scheme>, u64, u64)> {
 }
 
 /// How many samples a row becomes.
-pub(super) fn samples_of(row: &Row) -> usize {
+pub(super) fn samples_of(row: &EngineRow) -> usize {
     row.numbers.iter().flatten().count()
         + row.histograms.iter().flatten().map(|h| 1 + h.buckets().len()).sum::<usize>()
 }

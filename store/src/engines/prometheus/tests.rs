@@ -7,8 +7,8 @@ use super::answer::read_text;
 use super::assembly::Assembly;
 use super::wire::WriteRequest;
 use super::{pack, rows};
-use crate::engines::failure::Failure;
-use crate::engines::row::{Faults, Labels, Row, Table};
+use crate::engines::failure::EngineFailure;
+use crate::engines::row::{EngineRow, Faults, Labels, RowKind};
 use crate::engines::samples::{batch, sorted};
 use crate::history::exchange::Batch;
 
@@ -16,9 +16,9 @@ use crate::history::exchange::Batch;
 const SPAN: (u64, u64) = (0, 30_000_000 * 60_000);
 
 /// What an engine that keeps everything answers about each table.
-fn read_back(request: &WriteRequest) -> (Vec<Row>, Faults) {
+fn read_back(request: &WriteRequest) -> (Vec<EngineRow>, Faults) {
     let (mut rows, mut faults) = (Vec::new(), Faults::default());
-    for table in Table::ALL {
+    for table in RowKind::ALL {
         let mut assembly = Assembly::new(table, SPAN.0, SPAN.1);
         for series in &request.timeseries {
             let labels: Labels = series.labels.iter().map(|l| (l.name.clone(), l.value.clone())).collect();
@@ -39,7 +39,7 @@ proptest! {
     #[test]
     fn whatever_is_written_comes_back_equal(given in batch()) {
         let written = rows::rows(&given);
-        let all: Vec<&Row> = written.iter().collect();
+        let all: Vec<&EngineRow> = written.iter().collect();
         let request = pack::request(&all);
         for series in &request.timeseries {
             prop_assert!(series.samples.windows(2).all(|w| w[0].timestamp < w[1].timestamp));
@@ -55,9 +55,9 @@ proptest! {
 }
 
 /// One minute of one container as an engine answers with it.
-fn minute(points: &str) -> (Vec<Row>, Faults) {
-    let names = Table::Minute.numbers();
-    let mut assembly = Assembly::new(Table::Minute, 60_000, 180_000);
+fn minute(points: &str) -> (Vec<EngineRow>, Faults) {
+    let names = RowKind::Minute.numbers();
+    let mut assembly = Assembly::new(RowKind::Minute, 60_000, 180_000);
     let series = |name: &str, points: &str| {
         format!(
             r#"{{"metric":{{"__name__":"evenkeel_minute_{name}","container":"main","job":"x"}},"values":[{points}]}}"#
@@ -162,6 +162,6 @@ fn what_is_no_answer_is_an_error_and_not_an_empty_one() {
     ];
     for (text, malformed) in table {
         let failure = read_text(text, &mut |_| {}).unwrap_err();
-        assert_eq!(matches!(failure, Failure::Malformed { .. }), malformed, "{text}: {failure}");
+        assert_eq!(matches!(failure, EngineFailure::Malformed { .. }), malformed, "{text}: {failure}");
     }
 }

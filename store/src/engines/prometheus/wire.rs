@@ -17,7 +17,7 @@ pub(super) struct TimeSeries {
     #[prost(message, repeated, tag = "1")]
     pub(super) labels: Vec<Label>,
     #[prost(message, repeated, tag = "2")]
-    pub(super) samples: Vec<Sample>,
+    pub(super) samples: Vec<WireSample>,
 }
 
 /// A label.
@@ -31,7 +31,7 @@ pub(super) struct Label {
 
 /// A sample.
 #[derive(Clone, Copy, PartialEq, Message)]
-pub(super) struct Sample {
+pub(super) struct WireSample {
     #[prost(double, tag = "1")]
     pub(super) value: f64,
     /// Milliseconds since 1970.
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn a_request_has_the_bytes_of_the_specification() {
         let label = Label { name: "__name__".into(), value: "up".into() };
-        let sample = Sample { value: 1.0, timestamp: 1000 };
+        let sample = WireSample { value: 1.0, timestamp: 1000 };
         let request =
             WriteRequest { timeseries: vec![TimeSeries { labels: vec![label], samples: vec![sample] }] };
         let plain = snap::raw::Decoder::new().decompress_vec(&body(&request).unwrap()).unwrap();

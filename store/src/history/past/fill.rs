@@ -8,8 +8,8 @@ use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::histogram::Histogram;
 use evenkeel_rightsizing::history::Day;
 
-use super::{Held, Past, SubjectId, TURNS};
-use crate::history::minute::Kept;
+use super::{Past, SubjectId, SubjectPast, TURNS};
+use crate::history::minute::StoredMinute;
 use crate::history::sealed::{OpenDay, SealedKind, at, decode_event};
 use crate::key::Subject;
 
@@ -44,7 +44,7 @@ impl Past {
 
     /// What is open of all subjects: hours (true) and days.
     pub(crate) fn open_now(&self) -> HashSet<(SubjectId, bool, u32)> {
-        let of = |(id, held): (SubjectId, &Held)| -> Vec<_> {
+        let of = |(id, held): (SubjectId, &SubjectPast)| -> Vec<_> {
             let hours = held.open_hours.iter().map(|open| (id, true, open.hour));
             hours.chain(held.open_days.iter().map(|open| (id, false, open.day))).collect()
         };
@@ -72,7 +72,7 @@ impl Past {
 
     /// Takes a minute of a container in, as far as it tells of its seconds: into the open hour of its own subject, or into
     /// the open day of one.
-    pub(crate) fn fill_minute(&mut self, clock: u32, id: SubjectId, is_hour: bool, kept: &Kept) {
+    pub(crate) fn fill_minute(&mut self, clock: u32, id: SubjectId, is_hour: bool, kept: &StoredMinute) {
         let hour = kept.minute / 60;
         let [cpu, memory] = [&kept.cpu, &kept.memory];
         if is_hour {

@@ -5,7 +5,7 @@ use evenkeel_rightsizing::Resource;
 
 use super::{Past, SubjectId, held_of};
 use crate::history::codec::encode_parts;
-use crate::history::replica::Part;
+use crate::history::replica::ReplicaPart;
 use crate::history::sealed::{OpenDay, OpenHour, SealedKind, at, encode_hour, hour_of};
 use crate::history::starts::{DayStart, HourStart};
 
@@ -67,7 +67,7 @@ impl Past {
         &mut self,
         clock: u32,
         most: usize,
-        live: impl Fn(&[(u64, u32)], u32) -> Vec<Part<'a>>,
+        live: impl Fn(&[(u64, u32)], u32) -> Vec<ReplicaPart<'a>>,
     ) {
         let mut looks = 0;
         while looks < most {
@@ -105,7 +105,7 @@ impl Past {
         }
     }
 
-    fn seal_hour(&mut self, id: SubjectId, open: &OpenHour, running: Vec<Part<'_>>) {
+    fn seal_hour(&mut self, id: SubjectId, open: &OpenHour, running: Vec<ReplicaPart<'_>>) {
         let parts = open.replicas.with(running.into_iter());
         for resource in Resource::ALL {
             let hour = hour_of(open, &parts, resource);

@@ -7,14 +7,14 @@ use std::sync::atomic::Ordering;
 use tokio::sync::broadcast;
 use tracing::{info, warn};
 
-use super::{Shared, Tick};
+use super::{IngestShared, Tick};
 use crate::ingest::backlog::{Backlog, Logged, Unreadable};
-use crate::ingest::record::Entry;
+use crate::ingest::record::IngestEntry;
 use crate::key::StreamKey;
-use crate::state::Applied;
+use crate::state::RecordOutcome;
 
 /// Counts records until no more come.
-pub(super) fn count_loop(shared: &Shared, backlog: &Backlog, live: &broadcast::Sender<Tick>) {
+pub(super) fn count_loop(shared: &IngestShared, backlog: &Backlog, live: &broadcast::Sender<Tick>) {
     let counting = backlog.counting();
     while let Some(records) = counting.next() {
         for record in records {
@@ -27,25 +27,25 @@ pub(super) fn count_loop(shared: &Shared, backlog: &Backlog, live: &broadcast::S
 }
 
 /// Counts one record, shows it to watchers, and returns it where it cannot be read.
-fn count(shared: &Shared, live: &broadcast::Sender<Tick>, record: Logged) -> Option<Unreadable> {
+fn count(shared: &IngestShared, live: &broadcast::Sender<Tick>, record: Logged) -> Option<Unreadable> {
     let mark = record.mark;
     let of = match &record.entry {
-        Entry::Taken(taken) => Some((taken.key.clone(), taken.frame.sequence)),
+        IngestEntry::Taken(taken) => Some((taken.key.clone(), taken.frame.sequence)),
         _ => None,
     };
     let applied = shared.state.count(record);
     let (key, sequence) = of?;
     match applied {
-        Applied::Done => {
+        RecordOutcome::Done => {
             show(shared, live, key);
             None
         }
-        Applied::Unreadable(why) => Some(Unreadable { key, sequence, mark, why }),
+        RecordOutcome::Unreadable(why) => Some(Unreadable { key, sequence, mark, why }),
     }
 }
 
 /// Gives the newest samples of a stream to watchers, if there are any.
-fn show(shared: &Shared, live: &broadcast::Sender<Tick>, key: StreamKey) {
+fn show(shared: &IngestShared, live: &broadcast::Sender<Tick>, key: StreamKey) {
     if live.receiver_count() == 0 {
         return;
     }
@@ -63,7 +63,7 @@ fn show(shared: &Shared, live: &broadcast::Sender<Tick>, key: StreamKey) {
 }
 
 /// Tells the others what nodes say of the clock, and people when that changes.
-fn tell_clock(shared: &Shared) {
+fn tell_clock(shared: &IngestShared) {
     let (doubt, correction) = {
         let state = shared.state.read();
         (state.clock.doubt(), state.clock.correction_usec())

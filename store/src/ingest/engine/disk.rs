@@ -11,7 +11,7 @@ use evenkeel_model::causes::chain;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use super::{RETRY, Shared, raise};
+use super::{IngestShared, RETRY, raise};
 use crate::ingest::health::count;
 use crate::ingest::save::save_in_room;
 use crate::ingest::store::Mark;
@@ -20,7 +20,7 @@ use crate::ingest::store::Mark;
 const OFFER_EVERY: Duration = Duration::from_secs(30);
 
 /// Makes what was flushed durable, and publishes the mark.
-pub(super) fn sync_loop(shared: &Shared, woken: &Receiver<()>, publish: &watch::Sender<Mark>) {
+pub(super) fn sync_loop(shared: &IngestShared, woken: &Receiver<()>, publish: &watch::Sender<Mark>) {
     let interval = shared.config.log.sync_interval.get();
     let mut last = Instant::now().checked_sub(interval).unwrap_or_else(Instant::now);
     while !shared.stop.load(Ordering::SeqCst) {
@@ -59,7 +59,7 @@ pub(super) fn sync_loop(shared: &Shared, woken: &Receiver<()>, publish: &watch::
 }
 
 /// Writes checkpoints when one is due or the last is old, then asks for the log to be trimmed.
-pub(super) fn checkpoint_loop(shared: &Shared, woken: &Receiver<()>) {
+pub(super) fn checkpoint_loop(shared: &IngestShared, woken: &Receiver<()>) {
     let interval = shared.config.log.checkpoint_interval.get();
     let mut last = Instant::now();
     let mut written = shared.state.read().applied;
@@ -114,7 +114,7 @@ pub(super) fn checkpoint_loop(shared: &Shared, woken: &Receiver<()>) {
 }
 
 /// Keeps room for the next checkpoint, once the log has been trimmed; whether there is enough.
-fn keep_room(shared: &Shared) -> bool {
+fn keep_room(shared: &IngestShared) -> bool {
     let was_released = shared.room.is_released();
     match shared.room.keep(shared.health.checkpoint_bytes.load(Ordering::Relaxed)) {
         Ok(()) => {

@@ -55,7 +55,7 @@ pub struct ConnectionId(pub(crate) u64);
 
 /// What the ingest thread is told.
 #[derive(Debug)]
-pub enum Command {
+pub enum IngestCommand {
     /// A connection greets, or greets again.
     Hello {
         /// The connection.
@@ -147,7 +147,7 @@ pub struct Tick {
 /// The handle to the threads.
 #[derive(Debug, Clone)]
 pub struct Engine {
-    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) commands: mpsc::Sender<IngestCommand>,
     pub(crate) durable: watch::Receiver<Mark>,
     state: SharedState,
     health: Arc<Health>,
@@ -169,7 +169,7 @@ pub struct Threads {
 
 /// What the threads share.
 #[derive(Debug)]
-struct Shared {
+struct IngestShared {
     config: Settings,
     state: SharedState,
     health: Arc<Health>,
@@ -199,7 +199,7 @@ impl Engine {
         let stop = Arc::new(AtomicBool::new(false));
         let backlog = Arc::new(Backlog::default());
         store.counted_by(Arc::clone(&backlog));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(IngestShared {
             config: config.clone(),
             state: store.state(),
             health: Arc::default(),
@@ -257,7 +257,7 @@ impl Engine {
     }
 
     /// Where the ingest thread takes what connections tell it; a full queue makes them wait.
-    pub const fn commands(&self) -> &mpsc::Sender<Command> {
+    pub const fn commands(&self) -> &mpsc::Sender<IngestCommand> {
         &self.commands
     }
 
@@ -287,7 +287,7 @@ impl Engine {
     /// When ingest has stopped.
     pub async fn set_panic(&self, switch: Panic, reason: String) -> anyhow::Result<()> {
         let (done, marked) = oneshot::channel();
-        self.commands.send(Command::SetPanic { switch, reason, done }).await?;
+        self.commands.send(IngestCommand::SetPanic { switch, reason, done }).await?;
         let mark = marked.await?;
         self.durable.clone().wait_for(|durable| *durable >= mark).await?;
         // Whoever is told that it is set finds it so, but where very much is to be counted before.

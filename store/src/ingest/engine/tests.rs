@@ -25,7 +25,7 @@ impl Agent {
         let hello = v1::Hello { cluster: "c".into(), node: "n".into(), epoch: 1, ..v1::Hello::default() };
         let (sender, replies) = mpsc::unbounded_channel();
         let (id, key) = (engine.connection(), Arc::new(StreamKey::of(&hello)));
-        let greeting = Command::Hello { from: id, hello, owner: String::new(), replies: sender };
+        let greeting = IngestCommand::Hello { from: id, hello, owner: String::new(), replies: sender };
         engine.commands.send(greeting).await.unwrap();
         let mut agent =
             Self { engine: engine.clone(), id, key, replies, encoder: Encoder::new(), sequence: 0 };
@@ -65,7 +65,7 @@ impl Agent {
             samples_crc32c,
             ..v1::Frame::default()
         };
-        let frames = Command::Frames { from: self.id, key: Arc::clone(&self.key), frames: vec![frame] };
+        let frames = IngestCommand::Frames { from: self.id, key: Arc::clone(&self.key), frames: vec![frame] };
         self.engine.commands.send(frames).await.unwrap();
     }
 
@@ -187,7 +187,7 @@ async fn when_nobody_counts_any_more_nothing_is_taken_and_readiness_says_so() {
     assert!(trouble.contains("restart the recommender"), "{trouble}");
     let (sender, _replies) = mpsc::unbounded_channel();
     let (from, hello) = (engine.connection(), hello("n", 1));
-    let greeting = Command::Hello { from, hello, owner: String::new(), replies: sender };
+    let greeting = IngestCommand::Hello { from, hello, owner: String::new(), replies: sender };
     assert!(engine.commands.send(greeting).await.is_err(), "nobody takes it");
     tokio::task::spawn_blocking(move || threads.stop()).await.unwrap();
 }

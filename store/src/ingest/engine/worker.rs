@@ -17,12 +17,12 @@ use tokio::time::timeout;
 use tracing::{error, info, warn};
 
 use super::rivals::{Greeted, Rivals};
-use super::{Because, Command, ConnectionId, RETRY, Reply, Shared, raise};
+use super::{Because, ConnectionId, IngestCommand, IngestShared, RETRY, Reply, raise};
 use crate::clock::WallClock;
 use crate::ingest::backlog::Unreadable;
 use crate::ingest::health::count;
 use crate::ingest::room::is_full_disk;
-use crate::ingest::store::{Mark, Outcome, Store, StoreError, unreadable};
+use crate::ingest::store::{FrameOutcome, Mark, Store, StoreError, unreadable};
 use crate::key::{NodeKey, StreamKey};
 
 /// Messages handled between two flushes.
@@ -44,7 +44,7 @@ const PLACE_AGAIN: Duration = Duration::from_secs(1);
 /// The ingest thread.
 pub(super) struct Ingest {
     pub(super) store: Store,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<IngestShared>,
     pub(super) publish: Arc<watch::Sender<Mark>>,
     pub(super) wake_sync: SyncSender<()>,
     pub(super) wake_checkpoint: SyncSender<()>,
@@ -58,7 +58,7 @@ pub(super) struct Ingest {
 }
 
 impl Ingest {
-    pub(super) fn run(mut self, runtime: &Runtime, mut queue: mpsc::Receiver<Command>) {
+    pub(super) fn run(mut self, runtime: &Runtime, mut queue: mpsc::Receiver<IngestCommand>) {
         let (mut looked, mut placed) = (Instant::now(), Instant::now());
         while !self.shared.stop.load(Ordering::SeqCst) {
             if self.shared.backlog.is_abandoned() {
@@ -108,25 +108,25 @@ impl Ingest {
         self.end();
     }
 
-    fn handle(&mut self, command: Command) {
+    fn handle(&mut self, command: IngestCommand) {
         self.taken = Instant::now();
         match command {
-            Command::Hello { from, hello, owner, replies } => {
+            IngestCommand::Hello { from, hello, owner, replies } => {
                 self.lives(from);
                 self.connections.insert(from, replies.clone());
                 self.hello(Greeted { from, hello, owner, replies });
                 self.handled(from);
             }
-            Command::Alive { from } => {
+            IngestCommand::Alive { from } => {
                 self.lives(from);
                 self.handled(from);
             }
-            Command::Frames { from, key, frames } => {
+            IngestCommand::Frames { from, key, frames } => {
                 self.lives(from);
                 self.frames(from, &key, frames);
                 self.handled(from);
             }
-            Command::Closed { from } => {
+            IngestCommand::Closed { from } => {
                 self.connections.remove(&from);
                 let free = self.rivals.closed(from);
                 let health = &self.shared.health;
@@ -141,7 +141,7 @@ impl Ingest {
                     self.greet(rival);
                 }
             }
-            Command::SetPanic { switch, reason, done } => {
+            IngestCommand::SetPanic { switch, reason, done } => {
                 let now = self.clock.now_usec();
                 let mark = self.persist("set the panic switch", |s| s.set_panic(now, switch, reason.clone()));
                 // Whoever asked may have gone.
@@ -253,14 +253,14 @@ impl Ingest {
                 return;
             };
             match outcome {
-                Outcome::Acknowledge { last, mark } => {
+                FrameOutcome::Acknowledge { last, mark } => {
                     if mark == before {
                         count(&self.shared.health.duplicates, 1);
                     }
                     acknowledged = Some((mark, last));
                 }
-                Outcome::Nothing => {}
-                Outcome::Refused { mark, why, remedy } => {
+                FrameOutcome::Nothing => {}
+                FrameOutcome::Refused { mark, why, remedy } => {
                     self.acknowledge(from, key, acknowledged.take());
                     self.refuse_frame(
                         Some(from),
@@ -269,7 +269,7 @@ impl Ingest {
                         v1::Refused { epoch: key.epoch, sequence, why, remedy },
                     );
                 }
-                Outcome::Close { why, is_over } => {
+                FrameOutcome::Close { why, is_over } => {
                     count(&self.shared.health.violations, 1);
                     self.acknowledge(from, key, acknowledged.take());
                     if let Some(replies) = self.connections.get(&from) {
@@ -295,7 +295,7 @@ impl Ingest {
     /// Tells agents which of their frames could not be read when they were counted.
     fn tell_unreadable(&self) {
         for Unreadable { key, sequence, mark, why } in self.shared.backlog.unreadable() {
-            let Outcome::Refused { mark, why, remedy } = unreadable(mark, &why) else { continue };
+            let FrameOutcome::Refused { mark, why, remedy } = unreadable(mark, &why) else { continue };
             let to = self.owners.get(&key).map(|(owner, _)| *owner);
             self.refuse_frame(to, &key, mark, v1::Refused { epoch: key.epoch, sequence, why, remedy });
         }
