@@ -60,27 +60,27 @@ pub(crate) struct Meant {
     /// When it was made, microseconds since 1970.
     made_usec: u64,
     /// In the order of their keys.
-    entries: Vec<Entry>,
+    entries: Vec<OverlayEntry>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct OverlayEntry {
     of: ContainerKey,
-    told: Told,
+    told: OverlayRequest,
     /// How old the older of its recommendations was then, seconds.
     age_seconds: u64,
 }
 
 /// What is told of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Told {
+struct OverlayRequest {
     policy: String,
     rule: String,
     cpu_milli: Option<u64>,
     memory_bytes: Option<u64>,
 }
 
-impl Entry {
+impl OverlayEntry {
     /// For a node that calls the workload so.
     fn message(&self, workload: &str) -> v1::OverlayEntry {
         let (ContainerKey { namespace, container, .. }, told) = (&self.of, &self.told);
@@ -104,21 +104,25 @@ impl Meant {
         acting: &ActingSection,
         made_usec: u64,
     ) -> Self {
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<OverlayEntry> = Vec::new();
         for r in all.filter(|r| acting.enabled && is_meant(r, acting)) {
             let of = ContainerKey::from(r);
             if entries.last().is_none_or(|last| last.of != of) {
-                let told = Told { policy: r.policy.clone(), rule: r.rule.clone(), ..Told::default() };
-                entries.push(Entry { of, told, age_seconds: 0 });
+                let told = OverlayRequest {
+                    policy: r.policy.clone(),
+                    rule: r.rule.clone(),
+                    ..OverlayRequest::default()
+                };
+                entries.push(OverlayEntry { of, told, age_seconds: 0 });
             }
-            let Some(Entry { told, age_seconds, .. }) = entries.last_mut() else { continue };
+            let Some(OverlayEntry { told, age_seconds, .. }) = entries.last_mut() else { continue };
             match r.resource == Resource::Cpu.as_str() {
                 true => told.cpu_milli = r.request,
                 false => told.memory_bytes = r.request,
             }
             *age_seconds = r.age_seconds.max(*age_seconds);
         }
-        let told = |(a, b): (&Entry, &Entry)| a.of == b.of && a.told == b.told;
+        let told = |(a, b): (&OverlayEntry, &OverlayEntry)| a.of == b.of && a.told == b.told;
         let same = before.entries.len() == entries.len() && before.entries.iter().zip(&entries).all(told);
         Self { version: before.version + u64::from(!same), made_usec, entries }
     }
@@ -155,7 +159,7 @@ fn word(context: &Context, key: &StreamKey) -> v1::Overlay {
         (state.panic.clone(), slots.filter_map(place).collect::<BTreeSet<_>>(), frozen)
     };
     let since = now_usec.saturating_sub(meant.made_usec) / 1_000_000;
-    let young = |entry: &Entry| entry.age_seconds + since <= acting.max_age.get().as_secs();
+    let young = |entry: &OverlayEntry| entry.age_seconds + since <= acting.max_age.get().as_secs();
     let entries = places.into_iter().filter_map(|(at, workload)| {
         let entry = meant.entries.get(at).filter(|entry| young(entry))?;
         Some(entry.message(&workload))

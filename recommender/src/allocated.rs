@@ -22,7 +22,7 @@ use evenkeel_store::state::slots::memory_of;
 use crate::api::Context;
 use crate::capacity::reported;
 use crate::config::CapacitySection;
-use crate::recommend::stored::Kept;
+use crate::recommend::stored::StoredRecommendations;
 
 /// Sums that are asked for by people are no older than this, microseconds: agents report each second.
 pub(crate) const AT_MOST_USEC: u64 = 1_000_000;
@@ -142,7 +142,7 @@ fn others(amounts: &BTreeMap<String, String>) -> ResourceList {
 /// Recommended requests that rest on enough, by cluster, namespace, workload and container.
 type Wishes<'a> = HashMap<[&'a str; 4], Pair<Option<u64>>>;
 
-fn wishes(kept: &Kept) -> Wishes<'_> {
+fn wishes(kept: &StoredRecommendations) -> Wishes<'_> {
     let mut wishes = Wishes::new();
     for r in kept.all().filter(|r| !r.young) {
         let at = usize::from(r.resource != "cpu");
@@ -154,13 +154,13 @@ fn wishes(kept: &Kept) -> Wishes<'_> {
 
 /// What the containers of one pod ask for of one resource.
 #[derive(Clone, Copy, Default)]
-struct Asked {
+struct PodRequestSums {
     running: u64,
     sidecars: u64,
     init: u64,
 }
 
-impl Asked {
+impl PodRequestSums {
     fn add(&mut self, kind: v1::ContainerKind, amount: u64) {
         match kind {
             v1::ContainerKind::Init => self.init = self.init.max(amount),
@@ -177,9 +177,9 @@ impl Asked {
 /// What one pod has of one resource.
 #[derive(Clone, Copy, Default)]
 struct OfPod {
-    requested: Asked,
-    limited: Asked,
-    recommended: Asked,
+    requested: PodRequestSums,
+    limited: PodRequestSums,
+    recommended: PodRequestSums,
     unlimited: u32,
     recommended_containers: u32,
     used: u64,
@@ -367,7 +367,7 @@ mod tests {
             young,
             ..Default::default()
         };
-        let kept = Kept::of([wish("app".to_owned(), false), wish("proxy".to_owned(), true)]);
+        let kept = StoredRecommendations::of([wish("app".to_owned(), false), wish("proxy".to_owned(), true)]);
         let mut sums = Allocated::default();
         [first, second].iter().for_each(|node| sums.add_node(node, &wishes(&kept)));
         let cpu = |sum: &v1::Allocated| sum.cpu.unwrap();

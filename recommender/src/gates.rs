@@ -46,7 +46,7 @@ pub(crate) const OURS: SchedulingGate<'static> =
 
 /// What is to be done with a pod, and why.
 #[derive(Debug, Clone, PartialEq)]
-enum Verdict {
+enum GateDecision {
     /// For this.
     Wait(&'static str),
     /// With these containers, as `pods/resize` takes them.
@@ -64,7 +64,7 @@ pub(crate) async fn run(context: Context, stopped: watch::Receiver<bool>) {
         Ok(api) => api,
         Err(error) => return warn!(%error, "gated pods are not looked after"),
     };
-    let mut keeper = Keeper::new(api, section.gate_deadline.get());
+    let mut keeper = GateController::new(api, section.gate_deadline.get());
     let looks = async {
         loop {
             tokio::time::sleep(LOOK).await;
@@ -103,7 +103,7 @@ pub(crate) async fn lift_late(api: ApiServer, deadline: Duration) {
 
 /// Frees pods, and remembers what was refused.
 #[derive(Debug)]
-struct Keeper {
+struct GateController {
     api: ApiServer,
     deadline: Duration,
     /// Pods whose resize was refused, by uid: when, and why.
@@ -113,7 +113,7 @@ struct Keeper {
     said: String,
 }
 
-impl Keeper {
+impl GateController {
     fn new(api: ApiServer, deadline: Duration) -> Self {
         Self { api, deadline, refused: HashMap::new(), deleted: HashMap::new(), said: String::new() }
     }
@@ -155,20 +155,20 @@ impl Keeper {
     }
 
     /// Whether something was changed.
-    async fn carry_out(&mut self, pod: &Value, verdict: Verdict, now: u64) -> bool {
+    async fn carry_out(&mut self, pod: &Value, verdict: GateDecision, now: u64) -> bool {
         let is_over = age(pod, now) > self.deadline;
         let uid = pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         let recent =
             self.refused.get(&uid).filter(|(at, _)| at.elapsed() < AGAIN).map(|(_, why)| why.clone());
         match (verdict, recent) {
-            (Verdict::Lift(reason, why), _) => freed(&self.api, pod, reason, &why).await,
+            (GateDecision::Lift(reason, why), _) => freed(&self.api, pod, reason, &why).await,
             (_, Some(why)) if is_over => freed(&self.api, pod, "GateDeadline", &why).await,
-            (Verdict::Wait(what), _) if is_over => {
+            (GateDecision::Wait(what), _) if is_over => {
                 let why = format!("{what} after {} s", self.deadline.as_secs());
                 freed(&self.api, pod, "GateDeadline", &why).await
             }
-            (Verdict::Wait(_), _) | (Verdict::Resize(..), Some(_)) => false,
-            (Verdict::Resize(spec, why), None) => self.resize(pod, &uid, &spec, &why).await,
+            (GateDecision::Wait(_), _) | (GateDecision::Resize(..), Some(_)) => false,
+            (GateDecision::Resize(spec, why), None) => self.resize(pod, &uid, &spec, &why).await,
         }
     }
 
@@ -211,8 +211,8 @@ impl Keeper {
 }
 
 /// What is to be done with a pod, by what is recommended to it without the requests that stand for others.
-fn judge(pod: &Value, recommend: impl Fn(&evenkeel_model::pod::Pod) -> PodAdvice) -> Verdict {
-    let lift = |why: &str| Verdict::Lift("GateLifted", why.to_owned());
+fn judge(pod: &Value, recommend: impl Fn(&evenkeel_model::pod::Pod) -> PodAdvice) -> GateDecision {
+    let lift = |why: &str| GateDecision::Lift("GateLifted", why.to_owned());
     let placeholders = placeholders(pod);
     if placeholders.is_empty() {
         return lift("nothing of it waits for anything");
@@ -226,7 +226,7 @@ fn judge(pod: &Value, recommend: impl Fn(&evenkeel_model::pod::Pod) -> PodAdvice
     };
     let advice = recommend(&asked);
     if advice.panic {
-        return Verdict::Wait(FROZEN);
+        return GateDecision::Wait(FROZEN);
     }
     if let (Some(policy), Some(UpdateMode::Off)) = (&advice.policy, advice.mode) {
         return lift(&format!("policy {policy} is off"));
@@ -240,7 +240,7 @@ fn judge(pod: &Value, recommend: impl Fn(&evenkeel_model::pod::Pod) -> PodAdvice
                 |one: &evenkeel_proto::v1::Recommendation| one.resource == *resource && one.request.is_some();
             let is_known = said.is_some_and(|said| said.recommendations.iter().any(of));
             let amount = said.and_then(|said| request(&said.resources.requests, resource));
-            let Some(amount) = amount.filter(|_| is_known) else { return Verdict::Wait(UNKNOWN) };
+            let Some(amount) = amount.filter(|_| is_known) else { return GateDecision::Wait(UNKNOWN) };
             requests.insert(resource.clone(), amount.canonical().into());
         }
         containers.push(json!({ "name": name, "resources": { "requests": requests } }));
@@ -250,7 +250,7 @@ fn judge(pod: &Value, recommend: impl Fn(&evenkeel_model::pod::Pod) -> PodAdvice
         .as_ref()
         .map_or_else(|| "its image's history".to_owned(), |policy| format!("policy {policy}"));
     let why = format!("requests are set by {by}: {}", Value::from(containers.clone()));
-    Verdict::Resize(json!({ "containers": containers }), why)
+    GateDecision::Resize(json!({ "containers": containers }), why)
 }
 
 fn request(of: &evenkeel_model::requirements::ResourceList, resource: &str) -> Option<Quantity> {
@@ -418,23 +418,25 @@ mod tests {
         let judged = |placeholders: &str, cpu, memory, mode, panic| {
             judge(&gated(placeholders), |pod| advice(pod, cpu, memory, mode, panic))
         };
-        assert!(matches!(judged(both, cpu, memory, auto, false), Verdict::Resize(found, _) if found == spec));
         assert!(
-            matches!(judged(both, cpu, memory, None, false), Verdict::Resize(_, why) if why.contains("image"))
+            matches!(judged(both, cpu, memory, auto, false), GateDecision::Resize(found, _) if found == spec)
+        );
+        assert!(
+            matches!(judged(both, cpu, memory, None, false), GateDecision::Resize(_, why) if why.contains("image"))
         );
         for (cpu, memory, mode, panic, why) in [
             (cpu, None, auto, false, UNKNOWN),
             (None, None, None, false, UNKNOWN),
             (cpu, memory, auto, true, FROZEN),
         ] {
-            assert_eq!(judged(both, cpu, memory, mode, panic), Verdict::Wait(why));
+            assert_eq!(judged(both, cpu, memory, mode, panic), GateDecision::Wait(why));
         }
         assert!(
-            matches!(judged(both, cpu, memory, Some(UpdateMode::Off), false), Verdict::Lift(_, why) if why.contains("off"))
+            matches!(judged(both, cpu, memory, Some(UpdateMode::Off), false), GateDecision::Lift(_, why) if why.contains("off"))
         );
         for rubbish in ["", "[]", "{", r#"{"main":[]}"#, r#"{"main":["gpu"]}"#] {
             let verdict = judge(&gated(rubbish), |_| panic!("nothing is asked"));
-            assert!(matches!(verdict, Verdict::Lift(..)), "{rubbish}");
+            assert!(matches!(verdict, GateDecision::Lift(..)), "{rubbish}");
         }
     }
 

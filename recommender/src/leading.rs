@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::api::Context;
-use crate::audit::{Outcome, Ticket};
+use crate::audit::{AuditOutcome, Ticket};
 use crate::config::KubernetesSection;
 use crate::policy::panic;
 use crate::serve::ended;
@@ -208,7 +208,7 @@ async fn adopt(context: &Context, note: &str, leader: &str) {
     let change = panic::change(&now, switch, &why);
     let set = async {
         let set = context.engine.set_panic(switch, why.clone()).await;
-        set.map_err(|error| (format!("{error:#}"), Outcome::Failed))
+        set.map_err(|error| (format!("{error:#}"), AuditOutcome::Failed))
     };
     let done = ticket.around_async(change, true, set).await.unwrap_or_else(|error| Err(error.told()));
     if let Err(error) = done {

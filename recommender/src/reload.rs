@@ -11,23 +11,23 @@ use tokio::signal::unix::Signal;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use crate::audit::{Audit, AuditError, Said};
-use crate::config::{Config, InForce, Sources, load, values};
+use crate::audit::{Audit, AuditError, FileDigests};
+use crate::config::{Config, LiveConfig, Sources, load, values};
 use crate::serve::{tell, tell_warnings};
 
 /// What the files of the configuration said when they were read last, by key.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct InFiles(BTreeMap<PathBuf, Said>);
+pub(crate) struct InFiles(BTreeMap<PathBuf, FileDigests>);
 
 impl InFiles {
     /// As they are; one that cannot be read says nothing, and leads to no configuration.
     pub(crate) fn read(sources: &Sources) -> Self {
-        Self(values(sources).into_iter().map(|(path, values)| (path, Said::of(values))).collect())
+        Self(values(sources).into_iter().map(|(path, values)| (path, FileDigests::of(values))).collect())
     }
 
     /// Leaves an entry for each that says something else now.
     fn recorded(&self, now: &Self, audit: &Audit) -> Result<(), AuditError> {
-        let nothing = Said::default();
+        let nothing = FileDigests::default();
         let gone = self.0.iter().filter(|(path, _)| !now.0.contains_key(*path));
         for (path, before) in gone {
             audit.edited(path, before, &nothing)?;
@@ -43,7 +43,7 @@ impl InFiles {
 /// is wrong, or cannot be recorded, changes nothing.
 pub(crate) async fn reload_at(
     mut hangup: Signal,
-    live: InForce,
+    live: LiveConfig,
     (sources, mut in_files): (Sources, InFiles),
     mut record: watch::Receiver<Option<Arc<Audit>>>,
 ) {
@@ -69,7 +69,7 @@ pub(crate) async fn reload_at(
 }
 
 /// Reads the configuration anew; what to tell the service manager about it.
-fn reload(live: &InForce, sources: &Sources, in_files: &mut InFiles, audit: &Audit) -> String {
+fn reload(live: &LiveConfig, sources: &Sources, in_files: &mut InFiles, audit: &Audit) -> String {
     // Before the configuration: what changes meanwhile has its entry the next time.
     let now = InFiles::read(sources);
     let config = match load(sources) {
@@ -124,12 +124,12 @@ mod tests {
         fs::create_dir(dir.path().join("recommender.d")).unwrap();
         fs::write(&file, "[serve]\ndrain = \"7s\"\n").unwrap();
         let sources = Sources { file: Some(file.clone()), flags: Vec::new() };
-        let live = InForce::new(&load(&sources).unwrap());
+        let live = LiveConfig::new(&load(&sources).unwrap());
         let record = dir.path().join("audit");
         let audit = Audit::open(&record, 8 << 20, WallClock::system());
         let mut in_files = InFiles::read(&sources);
         let mut reloaded = || reload(&live, &sources, &mut in_files, &audit);
-        let entries = || audit.list(&crate::audit::Filter { limit: 100, ..Default::default() }, || true);
+        let entries = || audit.list(&crate::audit::AuditFilter { limit: 100, ..Default::default() }, || true);
         assert_eq!(reloaded(), "the configuration on disk is in force");
         assert_eq!(entries().unwrap().entries.len(), 0, "nothing changed");
 

@@ -39,17 +39,17 @@ use crate::api::Context;
 use crate::api::grpc::Api;
 use crate::api::http::Site;
 use crate::api::ready::{Own, Readiness};
-use crate::audit::{Audit, Object, Outcome, Recorder, Ticket};
+use crate::audit::{Audit, AuditOutcome, Object, Recorder, Ticket};
 use crate::authority::Authority;
 use crate::authority::service::{Enrollment, MAX_MESSAGE};
-use crate::config::{Config, InForce, Sources};
+use crate::config::{Config, LiveConfig, Sources};
 use crate::events::Events;
 use crate::followed::Followed;
 use crate::identity::{Access, Door, Kubernetes};
 use crate::ingest::service::Ingestion;
 use crate::leading::Leading;
 use crate::listen::{Gates, Listeners};
-use crate::objects::Objects;
+use crate::objects::RecommendedObjects;
 use crate::policy::panic;
 use crate::policy::panic_map::PanicMap;
 use crate::recommend::stored::Stored;
@@ -113,7 +113,7 @@ const CALLS_PER_CONNECTION: u32 = 128;
 #[derive(Debug)]
 pub struct Recommender {
     config: Config,
-    live: InForce,
+    live: LiveConfig,
     listeners: Listeners,
     authority: Option<Arc<Authority>>,
     /// It was made for this start.
@@ -146,7 +146,7 @@ impl Recommender {
             authority,
             is_new_authority,
             record: watch::Sender::new(None),
-            live: InForce::new(config),
+            live: LiveConfig::new(config),
             config: config.clone(),
             clock,
         })
@@ -197,7 +197,7 @@ impl Recommender {
         let readiness = Readiness::new(&config, tokens, Arc::clone(&audit), tls, own);
         let followed = Followed::open(&config.kubernetes).await;
         let followed = followed.context("no view of the Kubernetes cluster (kubernetes.view)")?;
-        let objects = Objects::open(&config.kubernetes).await;
+        let objects = RecommendedObjects::open(&config.kubernetes).await;
         let objects = objects.context("no objects of the Kubernetes cluster (kubernetes.recommend)")?;
         let events = Events::open(&config.kubernetes).await;
         let events = events.context("no Events to the Kubernetes cluster (kubernetes.events)")?;
@@ -422,7 +422,7 @@ async fn background(context: &Context, stopped: &watch::Receiver<bool>) -> anyho
         let done = match is_new {
             true => {
                 let ticket = Ticket::own(context.readiness.audit(), &reason, "configuration");
-                let set = async { set.await.map_err(|error| (format!("{error:#}"), Outcome::Failed)) };
+                let set = async { set.await.map_err(|error| (format!("{error:#}"), AuditOutcome::Failed)) };
                 ticket.around_async(change, true, set).await.unwrap_or_else(|error| Err(error.told()))
             }
             false => {

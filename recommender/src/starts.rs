@@ -79,7 +79,7 @@ impl Starting {
 
 /// What was seen of a pod.
 #[derive(Debug, Default)]
-struct Seen {
+struct StartObservation {
     calm_since: Option<Instant>,
     /// Throttled time of each container at the last look, microseconds.
     throttled: HashMap<String, u64>,
@@ -87,7 +87,7 @@ struct Seen {
     refused: Option<Instant>,
 }
 
-impl Seen {
+impl StartObservation {
     /// Whether all containers use no more than they go back to, and none was throttled since the last look.
     fn is_calm<'u>(
         &mut self,
@@ -140,7 +140,7 @@ pub(crate) async fn run(context: Context, stopped: watch::Receiver<bool>) {
         Ok(api) => api,
         Err(error) => return warn!(%error, "the CPU of starts is not given back"),
     };
-    let mut keeper = Keeper { api, seen: HashMap::new(), said: String::new() };
+    let mut keeper = StartController { api, seen: HashMap::new(), said: String::new() };
     let looks = async {
         loop {
             tokio::time::sleep(LOOK).await;
@@ -154,14 +154,14 @@ pub(crate) async fn run(context: Context, stopped: watch::Receiver<bool>) {
 
 /// Gives back, and remembers what was seen of each pod.
 #[derive(Debug)]
-struct Keeper {
+struct StartController {
     api: ApiServer,
     /// By uid.
-    seen: HashMap<String, Seen>,
+    seen: HashMap<String, StartObservation>,
     said: String,
 }
 
-impl Keeper {
+impl StartController {
     async fn look(&mut self, context: &Context) {
         let mut pods = match self.api.labelled(STARTING).await {
             Ok(pods) => pods,
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn a_start_is_over_when_use_is_back_for_a_while_and_nothing_is_throttled() {
         let (began, starting) = (Instant::now(), Starting::of(&pod(BACK, "True", START)).unwrap());
-        let mut seen = Seen::default();
+        let mut seen = StartObservation::default();
         let mut at = |seconds: u64, ready: &str, cpu: u64, throttled: u64| {
             let now = (began + Duration::from_secs(seconds), START_USEC + seconds * 1_000_000);
             let usage = usage(cpu, throttled);
@@ -310,7 +310,7 @@ mod tests {
         }
         // Of what nobody measures the time alone is known, and one that has not begun has none.
         let at = |seconds: u64| (began + Duration::from_secs(seconds), START_USEC + seconds * 1_000_000);
-        let mut seen = Seen::default();
+        let mut seen = StartObservation::default();
         assert!(seen.over(&pod(BACK, "True", START), &starting, |_| None, at(59)).is_none());
         let told = seen.over(&pod(BACK, "True", START), &starting, |_| None, at(61)).unwrap();
         assert_eq!(told, "its 60 s are over");

@@ -1,7 +1,7 @@
 //! Owns how many questions are worked on at once, and how many wait: what a question costs is bounded by itself, so that
 //! their number bounds what all of them cost.
 //!
-//! A question whose caller has gone, or whose time is over, is not begun; one that has begun is told by its [`Wanted`].
+//! A question whose caller has gone, or whose time is over, is not begun; one that has begun is told by its [`StillWanted`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,9 +11,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Whether an answer is still wanted.
 #[derive(Debug, Clone, Default)]
-pub struct Wanted(Arc<AtomicBool>);
+pub struct StillWanted(Arc<AtomicBool>);
 
-impl Wanted {
+impl StillWanted {
     /// True until whoever asked has gone.
     pub fn is_wanted(&self) -> bool {
         !self.0.load(Ordering::Relaxed)
@@ -41,12 +41,12 @@ pub(crate) enum NoTurn {
 pub(crate) struct Turns {
     waiting: Arc<Semaphore>,
     running: Arc<Semaphore>,
-    counters: Arc<Counters>,
+    counters: Arc<TurnCounters>,
 }
 
 /// What became of questions.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct TurnCounters {
     /// Refused because as many waited as may.
     pub(crate) refused: AtomicU64,
     /// Given up before they were answered.
@@ -55,14 +55,14 @@ pub(crate) struct Counters {
 
 /// A place among those that wait; held while a body is read, too.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct QueueSlot {
     _permit: OwnedSemaphorePermit,
 }
 
 /// Gives a question up when it is dropped before its answer.
 struct Asking<'a> {
-    wanted: Wanted,
-    counters: &'a Counters,
+    wanted: StillWanted,
+    counters: &'a TurnCounters,
     is_done: bool,
 }
 
@@ -86,7 +86,7 @@ impl Turns {
     }
 
     /// What became of questions.
-    pub(crate) fn counters(&self) -> &Counters {
+    pub(crate) fn counters(&self) -> &TurnCounters {
         &self.counters
     }
 
@@ -97,10 +97,10 @@ impl Turns {
     }
 
     /// A place among those that wait.
-    pub(crate) fn place(&self) -> Result<Waiting, NoTurn> {
+    pub(crate) fn place(&self) -> Result<QueueSlot, NoTurn> {
         Arc::clone(&self.waiting)
             .try_acquire_owned()
-            .map(|_permit| Waiting { _permit })
+            .map(|_permit| QueueSlot { _permit })
             .map_err(|_| self.refuse())
     }
 
@@ -108,7 +108,7 @@ impl Turns {
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         patience: Duration,
-        work: impl FnOnce(&Wanted) -> T + Send + 'static,
+        work: impl FnOnce(&StillWanted) -> T + Send + 'static,
     ) -> Result<T, NoTurn> {
         let place = self.place()?;
         self.run_from(place, patience, work).await
@@ -117,11 +117,11 @@ impl Turns {
     /// The same for whoever has a place.
     pub(crate) async fn run_from<T: Send + 'static>(
         &self,
-        place: Waiting,
+        place: QueueSlot,
         patience: Duration,
-        work: impl FnOnce(&Wanted) -> T + Send + 'static,
+        work: impl FnOnce(&StillWanted) -> T + Send + 'static,
     ) -> Result<T, NoTurn> {
-        let wanted = Wanted::default();
+        let wanted = StillWanted::default();
         let mut asking = Asking { wanted: wanted.clone(), counters: &self.counters, is_done: false };
         let running = Arc::clone(&self.running);
         let answer = async {
@@ -153,7 +153,7 @@ mod tests {
         let (begun, started) = channel();
         let first = turns.clone();
         let first = tokio::spawn(async move {
-            let work = move |wanted: &Wanted| {
+            let work = move |wanted: &StillWanted| {
                 begun.send(()).unwrap();
                 gate.recv().unwrap();
                 tell.send(wanted.is_wanted()).unwrap();

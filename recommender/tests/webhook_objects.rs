@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use common::apiserver::ApiServer;
 use common::{Agent, Running, until};
 use evenkeel_recommender::config::{Config, Span, WebhookMode};
-use evenkeel_recommender::webhook::Bound;
+use evenkeel_recommender::webhook::BoundWebhook;
 use evenkeel_webhook::serve::Webhook;
 use serde_json::{Value, json};
 
@@ -93,7 +93,7 @@ async fn until_set(webhook: &Webhook, want: &[&str]) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_answer_without_a_recommender() {
     let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::start().await);
-    let bound = Bound::start(&config(dir.path(), &api)).await.unwrap();
+    let bound = BoundWebhook::start(&config(dir.path(), &api)).await.unwrap();
     let webhook = bound.webhook();
     assert_eq!(set(webhook, "web", &json!({}), true).await, [""; 0], "nothing is known, nothing is held up");
     let of_labels = json!({ "target": { "matchLabels": { "app": "web" } } });
@@ -179,8 +179,8 @@ async fn what_a_recommender_wrote_is_answered_when_it_is_gone_and_its_switch_hol
     api.put(own("web", json!({ "target": {} }), Value::Null));
     let mut config = config(dir.path(), &api);
     config.webhook.recommender = running.grpc.to_string();
-    let bound = Bound::start(&config).await.unwrap();
-    let is_asked = |bound: &Bound| bound.webhook().counts().text((0, 0)).contains("by_object_total 0");
+    let bound = BoundWebhook::start(&config).await.unwrap();
+    let is_asked = |bound: &BoundWebhook| bound.webhook().counts().text((0, 0)).contains("by_object_total 0");
     let found = until(|| async {
         let found = set(bound.webhook(), "web", &json!({}), true).await;
         (!is_asked(&bound)).then_some(found)
@@ -189,7 +189,7 @@ async fn what_a_recommender_wrote_is_answered_when_it_is_gone_and_its_switch_hol
     assert_eq!(found.len(), 2, "{found:?}");
     // A replica that is new, of a recommender that is gone.
     running.stop().await;
-    let fresh = Bound::start(&config).await.unwrap();
+    let fresh = BoundWebhook::start(&config).await.unwrap();
     until(|| async { (set(fresh.webhook(), "web", &json!({}), true).await == found).then_some(()) }).await;
 }
 
@@ -226,7 +226,7 @@ async fn replicas_keep_a_certificate_of_their_own() {
     };
     // Two that begin at once have one certificate.
     let (one, two) = (with("one", &["a.svc"]), with("two", &["a.svc"]));
-    let (first, second) = tokio::join!(Bound::start(&one), Bound::start(&two));
+    let (first, second) = tokio::join!(BoundWebhook::start(&one), BoundWebhook::start(&two));
     let (_first, _second) = (first.unwrap(), second.unwrap());
     let served = std::fs::read_to_string(&one.webhook.cert).unwrap();
     assert_eq!(
@@ -236,7 +236,7 @@ async fn replicas_keep_a_certificate_of_their_own() {
     let authority = secret("ca.crt");
     until(|| async { (bundle() == authority).then_some(()) }).await;
     // One that needs another name makes it anew; the authority before is trusted on, and the others follow.
-    let _third = Bound::start(&with("three", &["a.svc", "b.svc"])).await.unwrap();
+    let _third = BoundWebhook::start(&with("three", &["a.svc", "b.svc"])).await.unwrap();
     assert!(secret("ca.crt").ends_with(&authority) && secret("ca.crt").len() > authority.len());
     until(|| async { (bundle() == secret("ca.crt")).then_some(()) }).await;
     until(|| async {
@@ -251,7 +251,7 @@ async fn objects_of_the_vertical_pod_autoscaler_answer_where_it_is_not_at_work_i
     let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::start().await);
     let mut config = config(dir.path(), &api);
     config.webhook.autoscalers = true;
-    let bound = Bound::start(&config).await.unwrap();
+    let bound = BoundWebhook::start(&config).await.unwrap();
     let webhook = bound.webhook();
     let target = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" });
     let autoscaler = |recommender: &str| {

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use common::apiserver::ApiServer;
 use common::until;
 use evenkeel_recommender::config::{Config, WebhookMode};
-use evenkeel_recommender::webhook::Bound;
+use evenkeel_recommender::webhook::BoundWebhook;
 use serde_json::{Value, json};
 
 const PODS: &str = "/api/v1/namespaces/shop/pods";
@@ -68,7 +68,7 @@ async fn pods_are_made_with_requests_and_as_they_are_where_the_webhook_is_not_tr
     register(&api, 9, "", true);
     let refused = made(&api).await.unwrap_err();
     assert!(refused.starts_with("500") && refused.contains("failed calling webhook"), "{refused}");
-    let bound = Bound::start(&config).await.unwrap();
+    let bound = BoundWebhook::start(&config).await.unwrap();
     let port = bound.address().unwrap().port();
     let bundle = || {
         let registered = api.object(REGISTRATIONS, "", "evenkeel").unwrap();

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::http::{Json, Problem, Site, allowed, parameters};
-use crate::audit::service::{Unanswered, filter, list, page};
+use crate::audit::service::{AuditQueryError, filter, list, page};
 use crate::identity::{Identity, Role};
 
 const PLACE: &str = "/api/v1/audit";
@@ -38,7 +38,7 @@ pub(super) async fn changes(From(site): From<Site>, request: Request) -> Result<
     found.map(|found| Json(page(found))).map_err(problem)
 }
 
-fn wire(asked: AuditQuery) -> Result<v1::ListChangesRequest, Unanswered> {
+fn wire(asked: AuditQuery) -> Result<v1::ListChangesRequest, AuditQueryError> {
     let AuditQuery { namespace, kind, name, who, outcome, since, until, limit, page_token } = asked;
     let (since_usec, until_usec) = (usec("since", &since)?, usec("until", &until)?);
     Ok(v1::ListChangesRequest {
@@ -55,20 +55,20 @@ fn wire(asked: AuditQuery) -> Result<v1::ListChangesRequest, Unanswered> {
 }
 
 /// Microseconds since 1970 of a time.
-fn usec(parameter: &str, text: &str) -> Result<u64, Unanswered> {
+fn usec(parameter: &str, text: &str) -> Result<u64, AuditQueryError> {
     if text.is_empty() {
         return Ok(0);
     }
     let at = text.parse::<Timestamp>().ok().and_then(|at| u64::try_from(at.as_microsecond()).ok());
-    at.ok_or_else(|| Unanswered::Wrong(format!("{parameter} {text:?}: write 2026-01-31T12:00:00Z")))
+    at.ok_or_else(|| AuditQueryError::Wrong(format!("{parameter} {text:?}: write 2026-01-31T12:00:00Z")))
 }
 
-pub(crate) fn problem(why: Unanswered) -> Problem {
+pub(crate) fn problem(why: AuditQueryError) -> Problem {
     let (status, why, remedy) = match why {
-        Unanswered::Wrong(why) => {
+        AuditQueryError::Wrong(why) => {
             (StatusCode::BAD_REQUEST, why, "see /openapi.json for the parameters of each path")
         }
-        Unanswered::Unreadable(error) => (
+        AuditQueryError::Unreadable(error) => (
             StatusCode::SERVICE_UNAVAILABLE,
             chain(&error),
             "see /readyz?verbose and the log for what keeps the record",

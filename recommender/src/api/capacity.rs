@@ -25,10 +25,10 @@ use tonic::{Request, Response, Status};
 use super::Context;
 use super::grpc::Api;
 use super::http::{Json, Problem, Site, parameters};
-use crate::capacity::pool::{Busy, Wanted};
-use crate::capacity::read::{self, Asked, Interrupted, Types};
+use crate::capacity::pool::{Busy, StillWanted};
+use crate::capacity::read::{self, CapacityRequest, Interrupted, Types};
 use crate::capacity::reported::Reported;
-use crate::capacity::watch::{Line, Unanswered};
+use crate::capacity::watch::{MissingAnswer, WatchedQuestion};
 use crate::capacity::{self, EstimateError};
 
 /// Largest question in one gRPC message, which is in memory as a whole; HTTP takes `capacity.max_snapshot` as a stream.
@@ -50,7 +50,7 @@ pub(super) fn routes() -> Router<Site> {
 }
 
 /// Why there is no answer, whoever asks.
-pub(crate) enum Refused {
+pub(crate) enum CapacityRefusal {
     Busy(Busy),
     Late(Duration),
     Fault,
@@ -61,10 +61,11 @@ pub(crate) enum Refused {
 pub(crate) async fn ask<T: Send + 'static>(
     context: &Context,
     alongside: impl Future<Output = ()>,
-    question: impl FnOnce(&Context, &Wanted) -> Result<T, EstimateError> + Send + 'static,
-) -> Result<T, Refused> {
+    question: impl FnOnce(&Context, &StillWanted) -> Result<T, EstimateError> + Send + 'static,
+) -> Result<T, CapacityRefusal> {
     let asking = context.clone();
-    let waiting = context.capacity.submit(move |wanted| question(&asking, wanted)).map_err(Refused::Busy)?;
+    let waiting =
+        context.capacity.submit(move |wanted| question(&asking, wanted)).map_err(CapacityRefusal::Busy)?;
     let patience = context.config.now().capacity.timeout.get();
     // The answer may come before all of the question was sent, when that is wrong.
     let alongside = async {
@@ -78,13 +79,13 @@ pub(crate) async fn ask<T: Send + 'static>(
         }
     };
     match tokio::time::timeout(patience, answer).await {
-        Ok(Some(answer)) => answer.map_err(Refused::Estimate),
-        Ok(None) => Err(Refused::Fault),
-        Err(_) => Err(Refused::Late(patience)),
+        Ok(Some(answer)) => answer.map_err(CapacityRefusal::Estimate),
+        Ok(None) => Err(CapacityRefusal::Fault),
+        Err(_) => Err(CapacityRefusal::Late(patience)),
     }
 }
 
-impl Refused {
+impl CapacityRefusal {
     pub(crate) fn problem(self) -> Problem {
         let (status, why, remedy) = match self {
             Self::Busy(busy) => (StatusCode::TOO_MANY_REQUESTS, busy.to_string(), "ask again later"),
@@ -181,7 +182,7 @@ async fn estimate(From(site): From<Site>, request: HttpRequest) -> Result<HttpRe
         let whole = capacity::estimate(context, asked.map_err(EstimateError::Unreadable)?, wanted)?;
         Ok(text(&whole))
     });
-    let text = answer.await.map_err(Refused::problem)?;
+    let text = answer.await.map_err(CapacityRefusal::problem)?;
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
@@ -200,7 +201,7 @@ async fn watched(From(site): From<Site>, request: HttpRequest) -> Result<Json, P
     Ok(Json(lines.iter().map(line_object).collect()))
 }
 
-fn line_object(line: &Line) -> Value {
+fn line_object(line: &WatchedQuestion) -> Value {
     let answers = line.points.iter().map(|point| {
         json!({ "time": super::convert::time(point.time_usec), "count": point.count, "binding": point.binding })
     });
@@ -210,7 +211,7 @@ fn line_object(line: &Line) -> Value {
         "answers": answers.collect::<Vec<_>>(),
         "perDay": line.trend.map(|trend| trend.per_day),
         "daysUntilNone": line.trend.and_then(|trend| trend.days_until_none),
-        "trouble": line.trouble.as_ref().map(Unanswered::why),
+        "trouble": line.trouble.as_ref().map(MissingAnswer::why),
     })
 }
 
@@ -269,14 +270,14 @@ fn batches(context: &Context, reported: Reported) -> ReceiverStream<Vec<String>>
 pub(crate) fn asked(
     request: v1::EstimateRequest,
     types: Types<'_>,
-    wanted: &Wanted,
-) -> Result<Asked, String> {
+    wanted: &StillWanted,
+) -> Result<CapacityRequest, String> {
     let v1::EstimateRequest { pods, snapshot, max, place, options_json, recommended, cluster } = request;
     let written: Map<String, Value> = match options_json.trim() {
         "" => Map::new(),
         text => serde_json::from_str(text).map_err(|error| format!("options_json: {error}"))?,
     };
-    let mut asked = Asked { cluster, recommended, ..Asked::default() };
+    let mut asked = CapacityRequest { cluster, recommended, ..CapacityRequest::default() };
     asked.question.options = read::options(written)?;
     asked.question.options.max = asked.question.options.max.or((max > 0).then_some(max));
     for (index, text) in pods.iter().enumerate() {
@@ -310,7 +311,7 @@ impl CapacityService for Api {
         });
         let context = self.context()?;
         let whole = answer.await.map_err(|refused| {
-            if matches!(refused, Refused::Estimate(EstimateError::Unreadable(_))) {
+            if matches!(refused, CapacityRefusal::Estimate(EstimateError::Unreadable(_))) {
                 context.work.refuse_text();
             }
             refused.status()

@@ -13,7 +13,7 @@ use crate::recommend::pod::{self, PodAdvice};
 
 /// Why a pod was not answered.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Unanswered {
+pub(super) enum PodAnswerError {
     /// A rule that was asked for is none.
     Rule(String),
     /// Neither a fresh nor a kept answer was there in time.
@@ -43,7 +43,7 @@ impl Context {
         patience: Duration,
         pod: Pod,
         rules: Vec<String>,
-    ) -> Result<PodAdvice, Unanswered> {
+    ) -> Result<PodAdvice, PodAnswerError> {
         if rules.is_empty()
             && let Some(answer) = self.pod_at_once(&pod)
         {
@@ -56,13 +56,13 @@ impl Context {
             context.rules(&rules).map(|rules| context.recommend_pod(&asked, &rules))
         });
         match tokio::time::timeout(for_fresh(patience), &mut fresh).await {
-            Ok(Ok(answer)) => return answer.map_err(Unanswered::Rule),
-            Ok(Err(_)) => return Err(Unanswered::Fault),
+            Ok(Ok(answer)) => return answer.map_err(PodAnswerError::Rule),
+            Ok(Err(_)) => return Err(PodAnswerError::Fault),
             // One that has not begun is not to begin: callers in a hurry would fill the queue with work nobody waits for.
             Err(_) => fresh.abort(),
         }
         if rule_is_named {
-            return Err(Unanswered::Late);
+            return Err(PodAnswerError::Late);
         }
         let context = self.clone();
         // A change of policies that is being synced may hold this up, too.
@@ -72,8 +72,8 @@ impl Context {
                 self.advisor.late.fetch_add(1, Ordering::Relaxed);
                 Ok(advice)
             }
-            Ok(Err(_)) => Err(Unanswered::Fault),
-            Ok(Ok(None)) | Err(_) => Err(Unanswered::Late),
+            Ok(Err(_)) => Err(PodAnswerError::Fault),
+            Ok(Ok(None)) | Err(_) => Err(PodAnswerError::Late),
         }
     }
 

@@ -17,16 +17,16 @@ use tokio::sync::{broadcast, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::deadline::{self, Unanswered};
+use super::deadline::{self, PodAnswerError};
 use super::{Context, Late, convert, series, watch as watching};
 use crate::allocated::AT_MOST_USEC;
-use crate::audit::{Outcome, Ticket};
+use crate::audit::{AuditOutcome, Ticket};
 use crate::identity::{Identity, Role};
 use crate::policy::panic;
-use crate::recommend::usage::{self, Question};
+use crate::recommend::usage::{self, UsageScope};
 use crate::recommend::{Desk, kept, list, pod};
 use crate::serve::ended;
-use crate::turns::{NoTurn, Waiting};
+use crate::turns::{NoTurn, QueueSlot};
 use crate::updater::told;
 
 /// Messages waiting for a watcher that does not read.
@@ -77,7 +77,7 @@ impl Api {
     }
 
     /// A place for a watch.
-    fn watching(&self) -> Result<Waiting, Status> {
+    fn watching(&self) -> Result<QueueSlot, Status> {
         self.context()?.work.watches.place().map_err(|_| {
             Status::resource_exhausted("as many watches as are kept are open; end one, or ask again later")
         })
@@ -156,11 +156,11 @@ impl RecommenderService for Api {
         };
         let advice = context.pod_within(context.patience(deadline), pod, rules).await;
         advice.map(|advice| Response::new(convert::pod_response(advice))).map_err(|why| match why {
-            Unanswered::Rule(why) => Status::invalid_argument(why),
-            Unanswered::Late => Status::deadline_exceeded(
+            PodAnswerError::Rule(why) => Status::invalid_argument(why),
+            PodAnswerError::Late => Status::deadline_exceeded(
                 "no fresh answer was there in time, and none was kept; give the call more time",
             ),
-            Unanswered::Fault => Status::internal("the question could not be answered; see the log"),
+            PodAnswerError::Fault => Status::internal("the question could not be answered; see the log"),
         })
     }
 
@@ -209,7 +209,7 @@ impl RecommenderService for Api {
         let identity = Identity::of(request.extensions());
         let v1::QueryUsageRequest { namespace, workload, container, window_seconds } = request.into_inner();
         identity.may(Role::View, &namespace).await?;
-        let question = Question { namespace, workload, container, window_seconds };
+        let question = UsageScope { namespace, workload, container, window_seconds };
         let found = self.ask(move |c| c.at_desk(|desk| usage::query(desk, &question))).await?;
         let records = found.iter().map(|u| {
             evenkeel_proto::convert::usage_record(&u.record, &u.namespace, &u.workload, &u.container)
@@ -321,13 +321,13 @@ impl RecommenderService for Api {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(error)) => {
                     let status = Status::unavailable(format!("the switch was not stored: {error}"));
-                    Err((status, Outcome::Failed))
+                    Err((status, AuditOutcome::Failed))
                 }
                 Err(_) => {
                     let status = Status::deadline_exceeded(
                         "the switch is not durable yet; see /readyz?verbose for what keeps the log",
                     );
-                    Err((status, Outcome::Unknown))
+                    Err((status, AuditOutcome::Unknown))
                 }
             }
         };

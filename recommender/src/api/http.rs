@@ -24,7 +24,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use super::deadline::Unanswered;
+use super::deadline::PodAnswerError;
 use super::grpc::{SHORT_TEXT, selector_of};
 use super::ready::{Check, Readiness};
 use super::series::{self, SeriesQuery};
@@ -34,11 +34,11 @@ use crate::audit::{Object, Ticket, Why, watch};
 use crate::config::{Config, Span};
 use crate::dashboard::{self, Dashboard};
 use crate::identity::{Access, Identity, Role, forbidden, guard};
-use crate::policy::{ChangeError, Outcome};
+use crate::policy::{ApplyOutcome, ChangeError};
 use crate::recommend::stored::Stored;
-use crate::recommend::usage::{self, Question};
+use crate::recommend::usage::{self, UsageScope};
 use crate::recommend::{Desk, kept, list, pod};
-use crate::turns::{NoTurn, Waiting};
+use crate::turns::{NoTurn, QueueSlot};
 use crate::updater::told;
 
 /// Requests with large bodies at once; with serve.max_body, 2 MiB, they take 64 MiB. Small ones are as many as connections.
@@ -255,7 +255,7 @@ impl Site {
     async fn ask_with_text<T: Send + 'static>(
         &self,
         place: &str,
-        waiting: Waiting,
+        waiting: QueueSlot,
         question: impl FnOnce(&Context) -> T + Send + 'static,
     ) -> Result<T, Problem> {
         let context = self.context(place)?;
@@ -266,7 +266,7 @@ impl Site {
     }
 
     /// A place among those whose text waits to be read.
-    fn place_for_text(&self, place: &str) -> Result<Waiting, Problem> {
+    fn place_for_text(&self, place: &str) -> Result<QueueSlot, Problem> {
         self.context(place)?.work.texts.place().map_err(|why| no_turn(place, why))
     }
 }
@@ -387,14 +387,14 @@ async fn pod_resources(
     };
     let advice = context.pod_within(context.patience(timeout.map(Span::get)), pod, Vec::new()).await;
     advice.map(|advice| Json(convert::pod(&advice))).map_err(|why| match why {
-        Unanswered::Late => Problem {
+        PodAnswerError::Late => Problem {
             status: StatusCode::GATEWAY_TIMEOUT,
             what: "the pod was not answered in time".to_owned(),
             place: PLACE.to_owned(),
             why: "a fresh answer takes longer, and none was kept of its containers".to_owned(),
             remedy: "wait longer (timeout=2s), or ask again later",
         },
-        Unanswered::Rule(_) | Unanswered::Fault => fault(PLACE),
+        PodAnswerError::Rule(_) | PodAnswerError::Fault => fault(PLACE),
     })
 }
 
@@ -420,14 +420,14 @@ struct InNamespace {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[derive(Default)]
-struct Wanted {
+struct PodsQuery {
     namespace: String,
     selector: String,
 }
 
 async fn recommendations(From(site): From<Site>, request: Request) -> Result<Json, Problem> {
     const PLACE: &str = "/api/v1/recommendations";
-    let Wanted { namespace, selector } = parameters(&request)?;
+    let PodsQuery { namespace, selector } = parameters(&request)?;
     let identity = Identity::of(request.extensions());
     allowed(&identity, Role::View, &namespace, PLACE).await?;
     let selector = selector_of(&selector).map_err(|why| Problem {
@@ -562,7 +562,7 @@ async fn apply(site: Site, named: Named, request: Request) -> Result<Response, P
     let applied = applied(&site, (&identity, ticket), named, text.into(), dry_run).await?;
     let preview: Vec<Value> = applied.preview.iter().map(convert::recommendation).collect();
     let status = match (applied.outcome, dry_run) {
-        (Outcome::Created, false) => StatusCode::CREATED,
+        (ApplyOutcome::Created, false) => StatusCode::CREATED,
         _ => StatusCode::OK,
     };
     let body = json!({
@@ -578,7 +578,7 @@ pub(crate) async fn applied(
     named: Named,
     text: Arc<str>,
     dry_run: bool,
-) -> Result<policies::Applied, Problem> {
+) -> Result<policies::AppliedPolicy, Problem> {
     if identity.is_limited() {
         let (waiting, text) = (site.place_for_text(POLICIES)?, Arc::clone(&text));
         let found = site.ask_with_text(POLICIES, waiting, move |_| policies::namespace_of(&text));
@@ -634,7 +634,7 @@ async fn query_usage(From(site): From<Site>, request: Request) -> Result<Json, P
     let UsageQuery { namespace, workload, container, window_seconds } = parameters(&request)?;
     let identity = Identity::of(request.extensions());
     allowed(&identity, Role::View, &namespace, "/api/v1/usage").await?;
-    let question = Question { namespace, workload, container, window_seconds };
+    let question = UsageScope { namespace, workload, container, window_seconds };
     let found = site.ask_desk("/api/v1/usage", move |desk| usage::query(desk, &question)).await?;
     Ok(Json(found.iter().map(convert::usage).collect()))
 }

@@ -12,8 +12,8 @@ use evenkeel_store::state::belief::Dropped;
 use evenkeel_updater::Reason;
 
 use super::Context;
-use crate::capacity::pool::Counters;
-use crate::capacity::watch::{Line, Unanswered};
+use crate::capacity::pool::PoolCounters;
+use crate::capacity::watch::{MissingAnswer, WatchedQuestion};
 use crate::recommend::times::BOUNDS_USEC;
 use crate::updater::told::Came;
 
@@ -25,12 +25,12 @@ const PREFIX: &str = "evenkeel_recommender_";
 
 /// Kind of a metric.
 #[derive(Clone, Copy)]
-enum Kind {
+enum MetricKind {
     Counter,
     Gauge,
 }
 
-impl Kind {
+impl MetricKind {
     /// The name of the type, and what ends the name of its numbers.
     const fn words(self) -> (&'static str, &'static str) {
         match self {
@@ -42,10 +42,10 @@ impl Kind {
 
 /// The exposition under construction.
 #[derive(Default)]
-struct Text(String);
+struct Exposition(String);
 
-impl Text {
-    fn metric(&mut self, kind: Kind, name: &str, help: &str, value: impl std::fmt::Display) {
+impl Exposition {
+    fn metric(&mut self, kind: MetricKind, name: &str, help: &str, value: impl std::fmt::Display) {
         let (word, suffix) = kind.words();
         // Writing to a string does not fail.
         let _ = writeln!(
@@ -55,21 +55,21 @@ impl Text {
     }
 
     fn count(&mut self, name: &str, help: &str, value: u64) {
-        self.metric(Kind::Counter, name, help, value);
+        self.metric(MetricKind::Counter, name, help, value);
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: u64) {
-        self.metric(Kind::Gauge, name, help, value);
+        self.metric(MetricKind::Gauge, name, help, value);
     }
 
-    fn seconds(&mut self, kind: Kind, name: &str, help: &str, usec: u64) {
+    fn seconds(&mut self, kind: MetricKind, name: &str, help: &str, usec: u64) {
         self.metric(kind, name, help, usec as f64 / 1e6);
     }
 
     /// One whole number for each value of a label, which needs no escaping.
     fn by_label<const N: usize>(
         &mut self,
-        kind: Kind,
+        kind: MetricKind,
         name: &str,
         help: &str,
         label: &str,
@@ -81,7 +81,7 @@ impl Text {
     /// The same of as many values as there are.
     fn by_values<'a>(
         &mut self,
-        kind: Kind,
+        kind: MetricKind,
         name: &str,
         help: &str,
         label: &str,
@@ -110,13 +110,13 @@ impl Text {
 
 /// Questions about capacity.
 pub(crate) struct Capacity<'a> {
-    pub(crate) lines: &'a [Line],
-    pub(crate) counters: &'a Counters,
+    pub(crate) lines: &'a [WatchedQuestion],
+    pub(crate) counters: &'a PoolCounters,
 }
 
 /// While the log is being replayed.
 pub(crate) fn starting() -> String {
-    let mut text = Text::default();
+    let mut text = Exposition::default();
     text.gauge("ready", "1 once everything acknowledged before has been read back", 0);
     text.end()
 }
@@ -124,7 +124,7 @@ pub(crate) fn starting() -> String {
 /// Everything; `rows` are those of nodes, namespaces and workloads.
 pub(crate) fn exposition(context: &Context, capacity: &Capacity<'_>, rows: &str) -> String {
     let (state, health) = (&*context.engine.state().study(), context.engine.health());
-    let mut text = Text::default();
+    let mut text = Exposition::default();
     text.gauge("ready", "1 once everything acknowledged before has been read back", 1);
     checks(&mut text, context);
     ingest(&mut text, state, health);
@@ -144,7 +144,7 @@ pub(crate) fn exposition(context: &Context, capacity: &Capacity<'_>, rows: &str)
     text.end()
 }
 
-fn ingest(text: &mut Text, state: &Counted, health: &Health) {
+fn ingest(text: &mut Exposition, state: &Counted, health: &Health) {
     let c = &state.counters;
     text.count("frames", "Frames counted.", c.frames);
     text.count("samples", "Container seconds counted.", c.samples);
@@ -182,7 +182,7 @@ fn ingest(text: &mut Text, state: &Counted, health: &Health) {
         u64::from(health.clock_doubt().is_some()),
     );
     text.metric(
-        Kind::Gauge,
+        MetricKind::Gauge,
         "clock_ahead_seconds",
         "How far this machine's clock is ahead of the nodes that contradict it; 0 when none do.",
         health.clock_doubt().map_or(0.0, |doubt| doubt.ahead_usec as f64 / 1e6),
@@ -230,7 +230,7 @@ fn ingest(text: &mut Text, state: &Counted, health: &Health) {
     let mut dropped = Dropped::default();
     state.nodes().for_each(|(_, node)| dropped += node.dropped);
     text.by_label(
-        Kind::Counter,
+        MetricKind::Counter,
         "dropped",
         "What nodes said and was not taken in.",
         "reason",
@@ -238,7 +238,7 @@ fn ingest(text: &mut Text, state: &Counted, health: &Health) {
     );
 }
 
-fn storage(text: &mut Text, health: &Health) {
+fn storage(text: &mut Exposition, health: &Health) {
     text.gauge("log_bytes", "Bytes of the ingest log.", read(&health.log_bytes));
     text.gauge(
         "uncounted_bytes",
@@ -252,11 +252,16 @@ fn storage(text: &mut Text, health: &Health) {
     );
     text.count("log_failures", "Appends, flushes and syncs that failed.", read(&health.log_failures));
     text.count("syncs", "Group syncs of the log.", read(&health.syncs));
-    text.seconds(Kind::Counter, "sync_seconds", "Time spent in them.", read(&health.sync_usec));
-    text.seconds(Kind::Gauge, "sync_max_seconds", "The longest of them.", read(&health.sync_max_usec));
+    text.seconds(MetricKind::Counter, "sync_seconds", "Time spent in them.", read(&health.sync_usec));
+    text.seconds(MetricKind::Gauge, "sync_max_seconds", "The longest of them.", read(&health.sync_max_usec));
     text.count("checkpoints", "Checkpoints written.", read(&health.checkpoints));
     text.gauge("checkpoint_bytes", "Size of the last one.", read(&health.checkpoint_bytes));
-    text.seconds(Kind::Gauge, "checkpoint_seconds", "Time the last one took.", read(&health.checkpoint_usec));
+    text.seconds(
+        MetricKind::Gauge,
+        "checkpoint_seconds",
+        "Time the last one took.",
+        read(&health.checkpoint_usec),
+    );
     text.gauge(
         "checkpoint_failing",
         "1 while no checkpoint can be written.",
@@ -265,7 +270,7 @@ fn storage(text: &mut Text, health: &Health) {
 }
 
 /// What was turned away to spare others.
-fn bounds(text: &mut Text, context: &Context) {
+fn bounds(text: &mut Exposition, context: &Context) {
     let gates =
         [("socket", &context.gates.socket), ("grpc", &context.gates.grpc), ("http", &context.gates.http)];
     let mut by_listener = |kind, name, help, of: fn(&evenkeel_net::ConnectionCounters) -> &AtomicU64| {
@@ -277,29 +282,34 @@ fn bounds(text: &mut Text, context: &Context) {
             gates.map(|(name, gate)| (name, read(of(gate.counters())))),
         );
     };
-    by_listener(Kind::Gauge, "open_connections", "Connections open.", |c| &c.open);
+    by_listener(MetricKind::Gauge, "open_connections", "Connections open.", |c| &c.open);
     by_listener(
-        Kind::Counter,
+        MetricKind::Counter,
         "refused_connections",
         "Connections refused because as many as may be were in use.",
         |c| &c.refused,
     );
     by_listener(
-        Kind::Counter,
+        MetricKind::Counter,
         "displaced_connections",
         "Connections without a request closed to make room for newer ones.",
         |c| &c.displaced,
     );
-    by_listener(Kind::Counter, "slow_connections", "Connections closed for saying nothing in time.", |c| {
-        &c.slow
-    });
     by_listener(
-        Kind::Counter,
+        MetricKind::Counter,
+        "slow_connections",
+        "Connections closed for saying nothing in time.",
+        |c| &c.slow,
+    );
+    by_listener(
+        MetricKind::Counter,
         "failed_handshakes",
         "Connections on which no TLS or certificate was found that both sides accept.",
         |c| &c.handshakes,
     );
-    by_listener(Kind::Counter, "failed_accepts", "Connections that could not be accepted.", |c| &c.failed);
+    by_listener(MetricKind::Counter, "failed_accepts", "Connections that could not be accepted.", |c| {
+        &c.failed
+    });
     text.count(
         "refused_callers",
         "Requests refused for who made them, or how.",
@@ -328,7 +338,7 @@ fn bounds(text: &mut Text, context: &Context) {
     }
     let audit = context.readiness.audit();
     text.by_label(
-        Kind::Counter,
+        MetricKind::Counter,
         "audit_entries",
         "Changes and attempts by what came of them; left_out: attempts counted and not kept, lost: changes made without an entry.",
         "outcome",
@@ -370,9 +380,9 @@ fn bounds(text: &mut Text, context: &Context) {
     );
     let work = &context.work;
     let work = [("questions", &work.questions), ("texts", &work.texts), ("watches", &work.watches)];
-    let mut by_work = |name, help, of: fn(&crate::turns::Counters) -> &AtomicU64| {
+    let mut by_work = |name, help, of: fn(&crate::turns::TurnCounters) -> &AtomicU64| {
         let values = work.map(|(name, turns)| (name, read(of(turns.counters()))));
-        text.by_label(Kind::Counter, name, help, "work", values);
+        text.by_label(MetricKind::Counter, name, help, "work", values);
     };
     by_work(
         "refused_questions",
@@ -383,7 +393,7 @@ fn bounds(text: &mut Text, context: &Context) {
 }
 
 /// What this process costs, under the names that client libraries of Prometheus use; left out where the kernel does not tell.
-fn own_cost(text: &mut Text) {
+fn own_cost(text: &mut Exposition) {
     use nix::sys::resource::{UsageWho, getrusage};
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return };
     let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
@@ -405,7 +415,7 @@ fn own_cost(text: &mut Text) {
 }
 
 /// The Kubernetes cluster that is followed, by kind.
-fn followed(text: &mut Text, context: &Context) {
+fn followed(text: &mut Exposition, context: &Context) {
     let Some(followed) = context.readiness.followed() else { return };
     let objects = context.readiness.objects();
     let mut statuses = followed.status();
@@ -414,33 +424,38 @@ fn followed(text: &mut Text, context: &Context) {
         let values = statuses.iter().map(|status| (status.kind.name, of(status)));
         text.by_values(kind, name, help, "kind", values);
     };
-    by_kind(Kind::Gauge, "kubernetes_objects", "Objects known.", |s| s.objects as u64);
-    by_kind(Kind::Gauge, "kubernetes_known", "1 once all objects of the kind were listed.", |s| {
+    by_kind(MetricKind::Gauge, "kubernetes_objects", "Objects known.", |s| s.objects as u64);
+    by_kind(MetricKind::Gauge, "kubernetes_known", "1 once all objects of the kind were listed.", |s| {
         u64::from(s.is_known)
     });
-    by_kind(Kind::Gauge, "kubernetes_watching", "1 while changes arrive.", |s| {
+    by_kind(MetricKind::Gauge, "kubernetes_watching", "1 while changes arrive.", |s| {
         u64::from(s.state == WatchState::Watching)
     });
-    by_kind(Kind::Counter, "kubernetes_lists", "Lists that came whole.", |s| s.counts.lists);
-    by_kind(Kind::Counter, "kubernetes_watches", "Watches begun.", |s| s.counts.watches);
-    by_kind(Kind::Counter, "kubernetes_changes", "Objects added, changed or deleted.", |s| s.counts.changes);
-    by_kind(Kind::Counter, "kubernetes_bookmarks", "Bookmarks.", |s| s.counts.bookmarks);
-    by_kind(Kind::Counter, "kubernetes_expired", "Lists begun anew because their version was gone.", |s| {
-        s.counts.expired
+    by_kind(MetricKind::Counter, "kubernetes_lists", "Lists that came whole.", |s| s.counts.lists);
+    by_kind(MetricKind::Counter, "kubernetes_watches", "Watches begun.", |s| s.counts.watches);
+    by_kind(MetricKind::Counter, "kubernetes_changes", "Objects added, changed or deleted.", |s| {
+        s.counts.changes
     });
-    by_kind(Kind::Counter, "kubernetes_throttled", "Answers to ask again later (429).", |s| {
+    by_kind(MetricKind::Counter, "kubernetes_bookmarks", "Bookmarks.", |s| s.counts.bookmarks);
+    by_kind(
+        MetricKind::Counter,
+        "kubernetes_expired",
+        "Lists begun anew because their version was gone.",
+        |s| s.counts.expired,
+    );
+    by_kind(MetricKind::Counter, "kubernetes_throttled", "Answers to ask again later (429).", |s| {
         s.counts.throttled
     });
-    by_kind(Kind::Counter, "kubernetes_failures", "Lists and watches that failed otherwise.", |s| {
+    by_kind(MetricKind::Counter, "kubernetes_failures", "Lists and watches that failed otherwise.", |s| {
         s.counts.failures
     });
-    by_kind(Kind::Counter, "kubernetes_unreadable", "Objects that could not be understood.", |s| {
+    by_kind(MetricKind::Counter, "kubernetes_unreadable", "Objects that could not be understood.", |s| {
         s.counts.unreadable
     });
 }
 
 /// Objects of the Kubernetes cluster that recommendations are written into.
-fn objects(text: &mut Text, context: &Context) {
+fn objects(text: &mut Exposition, context: &Context) {
     let Some(objects) = context.readiness.objects() else { return };
     let counts = objects.counts();
     text.gauge("kubernetes_autoscalers", "Objects that ask for recommendations.", counts.asking);
@@ -456,7 +471,7 @@ fn objects(text: &mut Text, context: &Context) {
 }
 
 /// Who of several leads.
-fn lead(text: &mut Text, context: &Context) {
+fn lead(text: &mut Exposition, context: &Context) {
     let leading = context.readiness.leading();
     text.gauge("leads", "1 while this recommender acts and takes changes.", u64::from(leading.leads()));
     let Some(standing) = leading.standing() else { return };
@@ -464,7 +479,7 @@ fn lead(text: &mut Text, context: &Context) {
 }
 
 /// Events of the Kubernetes cluster's pods.
-fn events(text: &mut Text, context: &Context) {
+fn events(text: &mut Exposition, context: &Context) {
     let Some(events) = context.readiness.events() else { return };
     let counts = events.counts();
     text.gauge("kubernetes_events_waiting", "Events that are to be made.", counts.waiting);
@@ -479,15 +494,15 @@ fn events(text: &mut Text, context: &Context) {
 }
 
 /// What `/readyz` looks at: the store, certificates, the cluster, the webhook's registration, the updater, the panic switch.
-fn checks(text: &mut Text, context: &Context) {
+fn checks(text: &mut Exposition, context: &Context) {
     let checks = context.readiness.checks(context.engine.health(), context.engine.now_usec());
     let failing = checks.iter().map(|check| (check.name, u64::from(check.trouble.is_some())));
     let help = "1 where a check of /readyz has something to say, by check; /readyz?verbose says what.";
-    text.by_values(Kind::Gauge, "check_failing", help, "check", failing);
+    text.by_values(MetricKind::Gauge, "check_failing", help, "check", failing);
 }
 
 /// Changes of the Kubernetes cluster's pods.
-fn updater(text: &mut Text, context: &Context) {
+fn updater(text: &mut Exposition, context: &Context) {
     let Some(updater) = context.readiness.updater() else { return };
     let told = &updater.told;
     text.count("updater_passes", "Times that pods which run were looked at.", told.passes());
@@ -496,11 +511,11 @@ fn updater(text: &mut Text, context: &Context) {
         ("evict", "updater_evictions", "Evictions of pods, by what came of them."),
     ] {
         let counts = Came::ALL.map(|came| (came.as_str(), told.counts(deed, came)));
-        text.by_label(Kind::Counter, name, help, "outcome", counts);
+        text.by_label(MetricKind::Counter, name, help, "outcome", counts);
     }
     let help = "Evictions of pods that agents offered, by what came of them; among all evictions, too.";
     let counts = Came::ALL.map(|came| (came.as_str(), told.offered(came)));
-    text.by_label(Kind::Counter, "updater_offer_evictions", help, "outcome", counts);
+    text.by_label(MetricKind::Counter, "updater_offer_evictions", help, "outcome", counts);
     let offers = told.offers_standing() as u64;
     text.gauge(
         "updater_offers",
@@ -513,11 +528,11 @@ fn updater(text: &mut Text, context: &Context) {
     let left = Reason::ALL.iter().filter_map(|reason| Some((reason.as_str(), *refused.get(reason)?)));
     let help =
         "Pods and workloads that ask for something else than is recommended and are left alone, by reason.";
-    text.by_values(Kind::Gauge, "updater_left_alone", help, "reason", left);
+    text.by_values(MetricKind::Gauge, "updater_left_alone", help, "reason", left);
 }
 
 /// Engines outside, all together.
-fn engines(text: &mut Text, health: &Health) {
+fn engines(text: &mut Exposition, health: &Health) {
     text.gauge("engine_waiting_values", "Values that wait for engines.", health.of_engines(|c| &c.waiting));
     text.count("engine_written_values", "Values engines acknowledged.", health.of_engines(|c| &c.written));
     text.count(
@@ -545,7 +560,7 @@ fn engines(text: &mut Text, health: &Health) {
     text.count("engine_refusals", "Requests that were refused.", health.of_engines(|c| &c.refusals));
 }
 
-fn kept(text: &mut Text, state: &Counted) {
+fn kept(text: &mut Exposition, state: &Counted) {
     let (extents, pending, dropped_series) = state.history.counts();
     let (subjects, sealed_bytes) = state.past.size();
     let past = &state.past.counts;
@@ -603,7 +618,7 @@ fn kept(text: &mut Text, state: &Counted) {
     );
 }
 
-fn estimates(text: &mut Text, capacity: &Capacity<'_>) {
+fn estimates(text: &mut Exposition, capacity: &Capacity<'_>) {
     let Capacity { lines, counters } = capacity;
     text.count("capacity_answers", "Questions about capacity answered.", read(&counters.answered));
     text.count("capacity_refused", "Questions refused because too many waited.", read(&counters.refused));
@@ -615,7 +630,7 @@ fn estimates(text: &mut Text, capacity: &Capacity<'_>) {
     if lines.is_empty() {
         return;
     }
-    let of = |value: fn(&Line) -> Option<f64>| -> Vec<(&str, f64)> {
+    let of = |value: fn(&WatchedQuestion) -> Option<f64>| -> Vec<(&str, f64)> {
         lines.iter().filter_map(|line| Some((line.question.as_str(), value(line)?))).collect()
     };
     let count = of(|line| line.points.last().map(|point| point.count as f64));
@@ -624,13 +639,13 @@ fn estimates(text: &mut Text, capacity: &Capacity<'_>) {
     text.by_question("capacity_answered_seconds", "When that was, seconds since 1970.", &time);
     let days = of(|line| line.trend.and_then(|trend| trend.days_until_none));
     text.by_question("capacity_days_until_none", "Days until none fits, while the count falls.", &days);
-    let failing = |line: &Line| matches!(line.trouble, Some(Unanswered::Failed(_)));
+    let failing = |line: &WatchedQuestion| matches!(line.trouble, Some(MissingAnswer::Failed(_)));
     let failing: Vec<_> =
         lines.iter().map(|line| (line.question.as_str(), f64::from(u8::from(failing(line))))).collect();
     text.by_question("capacity_failing", "1 while a question is not answered.", &failing);
 }
 
-fn answers(text: &mut Text, context: &Context) {
+fn answers(text: &mut Exposition, context: &Context) {
     let (passes, took) = context.stored.passed();
     text.gauge("policies", "Policies in force.", context.policies.set().all().len() as u64);
     let told = context.policies.statuses.told();
@@ -657,7 +672,7 @@ fn answers(text: &mut Text, context: &Context) {
     );
     text.count("passes", "Passes in which all recommendations were made anew.", passes);
     let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-    text.seconds(Kind::Gauge, "pass_seconds", "Time the last pass took.", took);
+    text.seconds(MetricKind::Gauge, "pass_seconds", "Time the last pass took.", took);
     text.count(
         "late_answers",
         "Pods answered with what was kept, because their callers could not wait.",
@@ -685,9 +700,9 @@ mod tests {
 
     #[test]
     fn the_text_follows_openmetrics() {
-        let mut text = Text::default();
+        let mut text = Exposition::default();
         text.count("frames", "Frames counted.", 3);
-        text.seconds(Kind::Gauge, "sync_max_seconds", "The longest.", 1_500_000);
+        text.seconds(MetricKind::Gauge, "sync_max_seconds", "The longest.", 1_500_000);
         let want = "# TYPE evenkeel_recommender_frames counter\n# HELP evenkeel_recommender_frames Frames counted.\n\
                     evenkeel_recommender_frames_total 3\n# TYPE evenkeel_recommender_sync_max_seconds gauge\n\
                     # HELP evenkeel_recommender_sync_max_seconds The longest.\n\

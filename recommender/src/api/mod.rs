@@ -26,7 +26,7 @@ use self::ready::Readiness;
 use crate::allocated::Latest;
 use crate::capacity::pool::Pool;
 use crate::capacity::watch::Watched;
-use crate::config::InForce;
+use crate::config::LiveConfig;
 use crate::identity::Access;
 use crate::listen::Gates;
 use crate::policy::{Policies, Set};
@@ -34,8 +34,8 @@ use crate::recommend::Desk;
 use crate::recommend::advice::{Advisor, largest_node};
 use crate::recommend::pod::{self, PodAdvice};
 use crate::recommend::rules::{self, Chosen};
-use crate::recommend::stored::{Kept, Stored};
-use crate::turns::{Turns, Wanted};
+use crate::recommend::stored::{Stored, StoredRecommendations};
+use crate::turns::{StillWanted, Turns};
 
 /// What every interface needs.
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ pub struct Context {
     /// The ingest threads and the state.
     pub engine: Engine,
     /// The configuration in force.
-    pub config: InForce,
+    pub config: LiveConfig,
     /// What makes answers.
     pub advisor: Arc<Advisor>,
     /// The policies.
@@ -65,7 +65,7 @@ pub struct Context {
     /// How the process does.
     pub(crate) readiness: Arc<Readiness>,
     /// Whether the question this is asked for is still wanted.
-    wanted: Wanted,
+    wanted: StillWanted,
 }
 
 /// How many questions are worked on at once, by kind.
@@ -107,7 +107,7 @@ impl Context {
     /// When rule, predefined values or stored policies cannot be used, or the threads for questions cannot be had.
     pub(crate) fn new(
         engine: Engine,
-        live: &InForce,
+        live: &LiveConfig,
         stored: Arc<Stored>,
         gates: Gates,
         access: Arc<Access>,
@@ -149,7 +149,7 @@ impl Context {
     }
 
     /// The same for one question.
-    pub(crate) fn asked_by(&self, wanted: &Wanted) -> Self {
+    pub(crate) fn asked_by(&self, wanted: &StillWanted) -> Self {
         Self { wanted: wanted.clone(), ..self.clone() }
     }
 
@@ -159,7 +159,12 @@ impl Context {
         question(&self.desk(&set, &self.stored.kept(), &self.engine.state().study()))
     }
 
-    fn desk<'a>(&'a self, policies: &'a Set, before: &'a Kept, state: &'a StoreState) -> Desk<'a> {
+    fn desk<'a>(
+        &'a self,
+        policies: &'a Set,
+        before: &'a StoredRecommendations,
+        state: &'a StoreState,
+    ) -> Desk<'a> {
         let largest = largest_node(state);
         let (advisor, wanted) = (&self.advisor, &self.wanted);
         let now_usec = self.engine.now_usec();

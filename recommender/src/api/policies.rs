@@ -16,13 +16,13 @@ use super::grpc::Api;
 use crate::audit::{Object, Ticket};
 use crate::identity::{Identity, Role};
 use crate::policy::bounds::{self, BoundKey};
-use crate::policy::{ChangeError, Governing, Outcome, Set};
+use crate::policy::{ApplyOutcome, ChangeError, Governing, Set};
 use crate::recommend::list;
 
 /// What came of an application.
-pub(crate) struct Applied {
+pub(crate) struct AppliedPolicy {
     pub(crate) object: Value,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: ApplyOutcome,
     pub(crate) preview: Vec<v1::Recommendation>,
 }
 
@@ -118,13 +118,13 @@ fn apply_bound(
     text: &str,
     dry_run: bool,
     ticket: &Ticket,
-) -> Result<Applied, ChangeError> {
+) -> Result<AppliedPolicy, ChangeError> {
     let bound = bounds::read(text).inspect_err(|_| context.policies.count_refused())?;
     ticket.about(bound.key.object());
     in_no_file(context, &bound.key)?;
     let outcome = context.policies.bind(&bound, dry_run, ticket)?;
     context.advisor.limits.apply(|| context.policies.bounds());
-    Ok(Applied { object: bound.object, outcome, preview: Vec::new() })
+    Ok(AppliedPolicy { object: bound.object, outcome, preview: Vec::new() })
 }
 
 /// The namespace of an object that is to be applied. What cannot be read is refused when it is applied, with the reason.
@@ -138,7 +138,7 @@ pub(crate) fn apply(
     text: &str,
     dry_run: bool,
     ticket: &Ticket,
-) -> Result<Applied, ChangeError> {
+) -> Result<AppliedPolicy, ChangeError> {
     if dry_run {
         ticket.quiet();
     }
@@ -161,7 +161,7 @@ pub(crate) fn apply(
     });
     let stored = (!dry_run).then(|| get(context, &policy.namespace, &policy.name)).flatten();
     let object = stored.unwrap_or_else(|| policy.object(policy.created.as_deref(), Value::Null));
-    Ok(Applied { object, outcome, preview })
+    Ok(AppliedPolicy { object, outcome, preview })
 }
 
 /// The code of an error, for both interfaces.

@@ -11,14 +11,14 @@ use evenkeel_net::tls::{Certificate, Tls, certificates};
 use evenkeel_store::clock::WallClock;
 use evenkeel_store::ingest::health::Health;
 
-use crate::audit::{Audit, Said};
+use crate::audit::{Audit, FileDigests};
 use crate::authority::{Authority, Server};
 use crate::config::Config;
 use crate::events::Events;
 use crate::followed::Followed;
 use crate::identity::{Kubernetes, Tokens};
 use crate::leading::Leading;
-use crate::objects::Objects;
+use crate::objects::RecommendedObjects;
 use crate::policy::panic;
 use crate::policy::panic_map::PanicMap;
 use crate::registration::Registration;
@@ -33,11 +33,11 @@ pub struct Readiness {
     tokens: Arc<Tokens>,
     audit: Arc<Audit>,
     tls: Option<Arc<Tls>>,
-    served: Served,
+    served: ServedCertificates,
     authority: Option<Own>,
     kubernetes: Option<Arc<Kubernetes>>,
     followed: Option<Arc<Followed>>,
-    objects: Option<Arc<Objects>>,
+    objects: Option<Arc<RecommendedObjects>>,
     events: Option<Arc<Events>>,
     updater: Option<Arc<Updater>>,
     panic_map: Option<Arc<PanicMap>>,
@@ -55,12 +55,12 @@ pub(crate) struct Own {
 
 /// The certificates that are served and trusted, for the audit record.
 #[derive(Debug, Default)]
-struct Served {
+struct ServedCertificates {
     files: Vec<PathBuf>,
-    said: Mutex<Vec<Said>>,
+    said: Mutex<Vec<FileDigests>>,
 }
 
-impl Served {
+impl ServedCertificates {
     fn new(config: &Config) -> Self {
         let files = config.tls_files();
         let files = files.iter().flat_map(|files| iter::once(&files.cert).chain(files.authorities()));
@@ -80,14 +80,14 @@ impl Served {
 }
 
 /// The certificates of a file; what cannot be read is not served.
-fn certificates_of(path: &Path) -> Said {
+fn certificates_of(path: &Path) -> FileDigests {
     let named = |der: &[u8]| {
         let ends = i64::try_from(Certificate::of(der).expires()).ok();
         let ends = ends.and_then(|ends| jiff::Timestamp::from_second(ends).ok());
         let ends = ends.map_or_else(String::new, |ends| format!(" until {ends}"));
         (format!("certificate sha256:{}{ends}", fingerprint(der)), String::new())
     };
-    Said::of(certificates(path).iter().flatten().map(|der| named(der)))
+    FileDigests::of(certificates(path).iter().flatten().map(|der| named(der)))
 }
 
 /// One check of `/readyz`.
@@ -110,7 +110,7 @@ impl Readiness {
         authority: Option<Own>,
     ) -> Self {
         let (replayed, stopping) = Default::default();
-        let (insecure, served) = (config.plaintext(), Served::new(config));
+        let (insecure, served) = (config.plaintext(), ServedCertificates::new(config));
         let (kubernetes, followed, objects, events) = (None, None, None, None);
         let (updater, panic_map, registration) = (None, None, None);
         let leading = Arc::default();
@@ -153,12 +153,12 @@ impl Readiness {
 
     /// The same with objects of it that ask for recommendations.
     #[must_use]
-    pub(crate) fn with_objects(self, objects: Option<Arc<Objects>>) -> Self {
+    pub(crate) fn with_objects(self, objects: Option<Arc<RecommendedObjects>>) -> Self {
         Self { objects, ..self }
     }
 
     /// Objects that ask for recommendations.
-    pub(crate) fn objects(&self) -> Option<&Arc<Objects>> {
+    pub(crate) fn objects(&self) -> Option<&Arc<RecommendedObjects>> {
         self.objects.as_ref()
     }
 

@@ -14,10 +14,10 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::Context;
-use crate::recommend::series::{Asked, Piece, Place, Step, places};
-use crate::recommend::usage::Question;
+use crate::recommend::series::{Piece, SeriesCursor, SeriesRequest, SeriesStep, places};
+use crate::recommend::usage::UsageScope;
 use crate::serve::ended;
-use crate::turns::{NoTurn, Waiting};
+use crate::turns::{NoTurn, QueueSlot};
 
 /// Pieces that wait for a reader who is slow.
 const OUTBOX: usize = 4;
@@ -62,11 +62,12 @@ impl From<&SeriesQuery> for v1::QuerySeriesRequest {
 }
 
 /// What is asked for, or what is wrong with it.
-pub(super) fn asked(request: v1::QuerySeriesRequest) -> Result<Asked, String> {
+pub(super) fn asked(request: v1::QuerySeriesRequest) -> Result<SeriesRequest, String> {
     let v1::QuerySeriesRequest { namespace, workload, container, .. } = request;
     let resource = Resource::ALL.into_iter().find(|resource| resource.as_str() == request.resource);
     let resource = resource.ok_or("resource: write cpu or memory")?;
-    let step = Step::of_seconds(request.step_seconds).ok_or("step: write 1, 60, 3600 or 86400 seconds")?;
+    let step =
+        SeriesStep::of_seconds(request.step_seconds).ok_or("step: write 1, 60, 3600 or 86400 seconds")?;
     let (from, to) = (request.from_seconds, request.to_seconds);
     if to > 0 && to <= from {
         return Err(format!("the end, {to}, does not come after the beginning, {from}"));
@@ -75,16 +76,16 @@ pub(super) fn asked(request: v1::QuerySeriesRequest) -> Result<Asked, String> {
     if from.max(to) > 253_402_300_799 {
         return Err("times are in seconds since 1970; what was given lies after the year 9999".to_owned());
     }
-    let whose = Question { namespace, workload, container, window_seconds: 0 };
-    Ok(Asked { whose, resource, step, from, to })
+    let whose = UsageScope { namespace, workload, container, window_seconds: 0 };
+    Ok(SeriesRequest { whose, resource, step, from, to })
 }
 
 /// Tells series piece by piece until all were, the process ends, or nobody reads any more. The place is given back then.
 pub(super) fn told(
     context: Context,
-    asked: Asked,
+    asked: SeriesRequest,
     stopping: Option<watch::Receiver<bool>>,
-    place: Waiting,
+    place: QueueSlot,
 ) -> ReceiverStream<Result<Piece, NoTurn>> {
     let (outbox, pieces) = mpsc::channel(OUTBOX);
     tokio::spawn(async move {
@@ -98,7 +99,7 @@ pub(super) fn told(
     ReceiverStream::new(pieces)
 }
 
-async fn tell(context: &Context, asked: &Asked, outbox: &mpsc::Sender<Result<Piece, NoTurn>>) {
+async fn tell(context: &Context, asked: &SeriesRequest, outbox: &mpsc::Sender<Result<Piece, NoTurn>>) {
     let wanted = asked.clone();
     let mut all = match ask(context, move |context| places(&context.engine.state().study(), &wanted)).await {
         Ok(all) => all,
@@ -107,7 +108,7 @@ async fn tell(context: &Context, asked: &Asked, outbox: &mpsc::Sender<Result<Pie
     for mut place in all.drain(..) {
         while place.has_more() {
             let wanted = asked.clone();
-            let read = ask(context, move |context| -> (Place, Vec<Piece>) {
+            let read = ask(context, move |context| -> (SeriesCursor, Vec<Piece>) {
                 let now = context.engine.now_usec();
                 let pieces = place.read(&context.engine.state().study(), &wanted, now);
                 (place, pieces)

@@ -37,13 +37,13 @@ impl Object {
 
 /// An object in JSON, cut where it is long.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Text {
+pub(crate) struct ObjectText {
     pub(crate) text: String,
     /// Of the whole.
     pub(crate) bytes: u64,
 }
 
-impl Text {
+impl ObjectText {
     pub(super) fn of(object: &Value) -> Self {
         let whole = object.to_string();
         Self { bytes: whole.len() as u64, text: cut(&whole, MAX_TEXT) }
@@ -53,7 +53,7 @@ impl Text {
 /// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Outcome {
+pub(crate) enum AuditOutcome {
     /// It was begun; its end was not told.
     Unknown,
     Done,
@@ -62,7 +62,7 @@ pub(crate) enum Outcome {
     Failed,
 }
 
-impl Outcome {
+impl AuditOutcome {
     pub(crate) const ALL: [Self; 4] = [Self::Done, Self::Refused, Self::Failed, Self::Unknown];
 
     pub(crate) const fn as_str(self) -> &'static str {
@@ -77,7 +77,7 @@ impl Outcome {
 
 /// One change or attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Entry {
+pub(crate) struct AuditEntry {
     /// Grows by one with each.
     pub(crate) number: u64,
     /// Since 1970.
@@ -87,10 +87,10 @@ pub(crate) struct Entry {
     pub(crate) method: String,
     pub(crate) object: Object,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) before: Option<Text>,
+    pub(crate) before: Option<ObjectText>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) after: Option<Text>,
-    pub(crate) outcome: Outcome,
+    pub(crate) after: Option<ObjectText>,
+    pub(crate) outcome: AuditOutcome,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) reason: String,
     /// Attempts before this one that were counted and not kept.
@@ -101,7 +101,7 @@ pub(crate) struct Entry {
     pub(crate) id: String,
 }
 
-impl Entry {
+impl AuditEntry {
     /// Of a caller; numbered and dated when it is written.
     pub(super) fn new(who: &str, from: &str, method: &str, object: Object) -> Self {
         Self {
@@ -113,7 +113,7 @@ impl Entry {
             object,
             before: None,
             after: None,
-            outcome: Outcome::Unknown,
+            outcome: AuditOutcome::Unknown,
             reason: String::new(),
             left_out: 0,
             id: String::new(),
@@ -121,19 +121,21 @@ impl Entry {
     }
 
     pub(super) fn with(mut self, before: Option<&Value>, after: Option<&Value>) -> Self {
-        (self.before, self.after) = (before.map(Text::of), after.map(Text::of));
+        (self.before, self.after) = (before.map(ObjectText::of), after.map(ObjectText::of));
         self
     }
 
     pub(super) fn with_after(mut self, after: Option<&Value>) -> Self {
-        self.after = after.map(Text::of);
+        self.after = after.map(ObjectText::of);
         self
     }
 
     /// One that another process wrote, within the bounds.
     pub(super) fn bounded(self) -> Self {
         let Object { kind, namespace, name } = &self.object;
-        let text = |text: Option<Text>| text.map(|text| Text { text: cut(&text.text, MAX_TEXT), ..text });
+        let text = |text: Option<ObjectText>| {
+            text.map(|text| ObjectText { text: cut(&text.text, MAX_TEXT), ..text })
+        };
         Self {
             who: cut(&self.who, MAX_NAME),
             from: cut(&self.from, MAX_NAME),
@@ -147,14 +149,14 @@ impl Entry {
         }
     }
 
-    pub(super) fn ended(mut self, outcome: Outcome, reason: &str) -> Self {
+    pub(super) fn ended(mut self, outcome: AuditOutcome, reason: &str) -> Self {
         (self.outcome, self.reason) = (outcome, cut(reason, MAX_REASON));
         self
     }
 
     /// Memory it takes, about.
     pub(super) fn bytes(&self) -> usize {
-        let text = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.text.len());
+        let text = |text: &Option<ObjectText>| text.as_ref().map_or(0, |text| text.text.len());
         512 + self.reason.len() + text(&self.before) + text(&self.after)
     }
 }
@@ -163,29 +165,29 @@ impl Entry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct End {
     pub(super) number: u64,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: AuditOutcome,
     #[serde(default)]
     pub(super) reason: String,
     /// Where it was not known before.
     #[serde(default)]
-    pub(super) after: Option<Text>,
+    pub(super) after: Option<ObjectText>,
 }
 
 impl End {
-    pub(super) fn new(number: u64, outcome: Outcome, reason: &str, after: Option<&Value>) -> Self {
-        Self { number, outcome, reason: cut(reason, MAX_REASON), after: after.map(Text::of) }
+    pub(super) fn new(number: u64, outcome: AuditOutcome, reason: &str, after: Option<&Value>) -> Self {
+        Self { number, outcome, reason: cut(reason, MAX_REASON), after: after.map(ObjectText::of) }
     }
 }
 
 /// One record of the logs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "lowercase")]
-pub(super) enum Record {
-    Entry(Box<Entry>),
+pub(super) enum AuditRecord {
+    Entry(Box<AuditEntry>),
     End(End),
 }
 
-impl Record {
+impl AuditRecord {
     pub(super) fn number(&self) -> u64 {
         match self {
             Self::Entry(entry) => entry.number,
@@ -195,12 +197,12 @@ impl Record {
 
     pub(super) fn bytes(&self) -> Vec<u8> {
         #[derive(Serialize)]
-        struct Written<'a> {
+        struct StoredAuditRecord<'a> {
             version: u32,
             #[serde(flatten)]
-            record: &'a Record,
+            record: &'a AuditRecord,
         }
-        serde_json::to_vec(&Written { version: VERSION, record: self }).unwrap_or_default()
+        serde_json::to_vec(&StoredAuditRecord { version: VERSION, record: self }).unwrap_or_default()
     }
 
     /// Of what is stored; what a newer release wrote is none.
@@ -209,7 +211,7 @@ impl Record {
         struct Versioned {
             version: u32,
             #[serde(flatten)]
-            record: Record,
+            record: AuditRecord,
         }
         let read: Versioned = serde_json::from_slice(bytes).ok()?;
         (read.version <= VERSION).then_some(read.record)

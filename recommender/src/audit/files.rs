@@ -8,8 +8,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::entry::{Entry, Object, Outcome, cut};
-use super::record::{Audit, AuditError, Of};
+use super::entry::{AuditEntry, AuditOutcome, Object, cut};
+use super::record::{Audit, AuditError, AuditLogKind};
 use super::ticket::user;
 
 /// Names of a change that an entry has at most, of each kind.
@@ -20,9 +20,9 @@ const MAX_NAME: usize = 160;
 /// What a file says, as digests by name: enough to tell what changed, and nothing that is secret. One that is not there says
 /// nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Said(BTreeMap<String, [u8; 32]>);
+pub(crate) struct FileDigests(BTreeMap<String, [u8; 32]>);
 
-impl Said {
+impl FileDigests {
     /// Of what a file holds: names, and the text of each. What has one name counts together.
     pub(crate) fn of(all: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut said = BTreeMap::<String, Sha256>::new();
@@ -90,7 +90,12 @@ impl Audit {
     ///
     /// # Errors
     /// When there can be no entry. What the file said before stays in force then.
-    pub(crate) fn edited(&self, path: &Path, before: &Said, after: &Said) -> Result<(), AuditError> {
+    pub(crate) fn edited(
+        &self,
+        path: &Path,
+        before: &FileDigests,
+        after: &FileDigests,
+    ) -> Result<(), AuditError> {
         if before == after {
             return Ok(());
         }
@@ -102,8 +107,11 @@ impl Audit {
         let told = before.sha256().map(|sha256| json!({ "sha256": sha256 }));
         let after = after.after(before);
         tracing::info!(who, from, method = "edit", kind = "File", name = object, %after, "a change");
-        let entry = Entry::new(&who, &from, "edit", Object::of_all("File", &object));
-        self.whole(Of::Changes, entry.with(told.as_ref(), Some(&after)).ended(Outcome::Done, ""))
+        let entry = AuditEntry::new(&who, &from, "edit", Object::of_all("File", &object));
+        self.whole(
+            AuditLogKind::Changes,
+            entry.with(told.as_ref(), Some(&after)).ended(AuditOutcome::Done, ""),
+        )
     }
 }
 
@@ -111,8 +119,8 @@ impl Audit {
 mod tests {
     use super::*;
 
-    fn said(all: &[(&str, &str)]) -> Said {
-        Said::of(all.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())))
+    fn said(all: &[(&str, &str)]) -> FileDigests {
+        FileDigests::of(all.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())))
     }
 
     #[test]
@@ -122,10 +130,13 @@ mod tests {
         let mut told = after.after(&before);
         assert_eq!(told["sha256"].take().as_str().map(str::len), Some(64));
         assert_eq!(told, json!({ "sha256": null, "added": ["d"], "changed": ["b"], "removed": ["a"] }));
-        assert_eq!(Said::default().after(&said(&[("a", "1")])), json!({ "sha256": null, "removed": ["a"] }));
+        assert_eq!(
+            FileDigests::default().after(&said(&[("a", "1")])),
+            json!({ "sha256": null, "removed": ["a"] })
+        );
         assert_ne!(said(&[("a", "1")]).sha256(), said(&[("a", "2")]).sha256());
-        let many = Said::of((0..10_000).map(|n| (format!("{n:0200}"), String::new())));
-        let told = many.after(&Said::default());
+        let many = FileDigests::of((0..10_000).map(|n| (format!("{n:0200}"), String::new())));
+        let told = many.after(&FileDigests::default());
         assert_eq!(told["added"].as_array().map(Vec::len), Some(31));
         assert!(told.to_string().len() < super::super::entry::MAX_TEXT, "{}", told.to_string().len());
     }

@@ -14,8 +14,8 @@ use evenkeel_store::clock::WallClock;
 use nix::unistd::{Gid, Uid, getegid, geteuid, getuid, setegid, seteuid};
 use serde_json::Value;
 
-use super::entry::{Entry, Object, Outcome, Record};
-use super::record::{Audit, AuditError, Kept, Of};
+use super::entry::{AuditEntry, AuditOutcome, AuditRecord, Object};
+use super::record::{Audit, AuditError, AuditLogKind, AuditLogs};
 use super::ticket::user;
 
 const FOLDER: &str = "inbox";
@@ -54,15 +54,16 @@ pub(crate) fn offline<T>(
             inbox.display()
         )
     };
-    let mut entry = Entry::new(&who(), &format!("command line, pid {}", std::process::id()), command, object);
+    let mut entry =
+        AuditEntry::new(&who(), &format!("command line, pid {}", std::process::id()), command, object);
     let now = WallClock::system().now_usec();
     (entry.time_usec, entry.id) = (now, format!("{now}-{}", std::process::id()));
     let entry = entry.with(before, None);
     owner.act(|| prepare(&inbox).and_then(|()| write(&inbox, "new", &entry))).with_context(remedy)?;
     let done = change();
     let ended = match &done {
-        Ok(done) => entry.with_after(after(done).as_ref()).ended(Outcome::Done, ""),
-        Err(error) => entry.ended(Outcome::Failed, &format!("{error:#}")),
+        Ok(done) => entry.with_after(after(done).as_ref()).ended(AuditOutcome::Done, ""),
+        Err(error) => entry.ended(AuditOutcome::Failed, &format!("{error:#}")),
     };
     if let Err(error) = owner.act(|| write(&inbox, "json", &ended)) {
         let _told =
@@ -113,7 +114,7 @@ fn prepare(inbox: &Path) -> anyhow::Result<()> {
 }
 
 /// Writes an entry under an ending, durably; one that ended takes the place of one that began.
-fn write(inbox: &Path, ending: &str, entry: &Entry) -> anyhow::Result<()> {
+fn write(inbox: &Path, ending: &str, entry: &AuditEntry) -> anyhow::Result<()> {
     let (at, text) =
         (|ending: &str| inbox.join(format!("{}.{ending}", entry.id)), serde_json::to_vec(entry)?);
     if ending == "new" {
@@ -138,7 +139,7 @@ fn write(inbox: &Path, ending: &str, entry: &Entry) -> anyhow::Result<()> {
 
 impl Audit {
     /// Takes what commands have left.
-    pub(super) fn take_inbox(&self, kept: &mut Kept) -> Result<(), AuditError> {
+    pub(super) fn take_inbox(&self, kept: &mut AuditLogs) -> Result<(), AuditError> {
         private::subdirectory(&self.dir)?;
         let inbox = self.dir.join(FOLDER);
         private::subdirectory(&inbox)?;
@@ -154,7 +155,7 @@ impl Audit {
         Ok(())
     }
 
-    fn take(&self, kept: &mut Kept, file: &Path) -> Result<(), AuditError> {
+    fn take(&self, kept: &mut AuditLogs, file: &Path) -> Result<(), AuditError> {
         let Some(entry) = read(file) else {
             tracing::warn!(file = %file.display(), "an entry that a command left cannot be read, and is put aside");
             // One that cannot be put aside is met again.
@@ -166,7 +167,7 @@ impl Audit {
             kept.taken = Some(self.ids(kept)?);
         }
         if !kept.taken.iter().flatten().any(|taken| *taken == id) {
-            self.whole_in(kept, Of::Changes, entry)?;
+            self.whole_in(kept, AuditLogKind::Changes, entry)?;
             kept.taken.get_or_insert_default().push(id);
         }
         if fs::remove_file(file).is_ok()
@@ -179,23 +180,23 @@ impl Audit {
     }
 
     /// Which entries of commands are in the log.
-    fn ids(&self, kept: &mut Kept) -> Result<Vec<String>, AuditError> {
-        let first =
-            self.with(kept, Of::Changes, |log| Ok(log.iter_from(log.first().unwrap_or(Seq::FIRST))))?;
-        let records = first.filter_map(|record| Record::read(&record.ok()?.payload));
+    fn ids(&self, kept: &mut AuditLogs) -> Result<Vec<String>, AuditError> {
+        let first = self
+            .with(kept, AuditLogKind::Changes, |log| Ok(log.iter_from(log.first().unwrap_or(Seq::FIRST))))?;
+        let records = first.filter_map(|record| AuditRecord::read(&record.ok()?.payload));
         Ok(records
             .filter_map(|record| match record {
-                Record::Entry(entry) if !entry.id.is_empty() => Some(entry.id),
-                Record::Entry(_) | Record::End(_) => None,
+                AuditRecord::Entry(entry) if !entry.id.is_empty() => Some(entry.id),
+                AuditRecord::Entry(_) | AuditRecord::End(_) => None,
             })
             .collect())
     }
 }
 
-fn read(file: &Path) -> Option<Entry> {
+fn read(file: &Path) -> Option<AuditEntry> {
     let size = fs::symlink_metadata(file).ok()?.len();
     let bytes = (size <= MAX_FILE).then(|| private::read(file).ok()).flatten()?;
-    let entry: Entry = serde_json::from_slice(&bytes).ok()?;
+    let entry: AuditEntry = serde_json::from_slice(&bytes).ok()?;
     (!entry.id.is_empty()).then(|| entry.bounded())
 }
 

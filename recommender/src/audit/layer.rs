@@ -15,7 +15,7 @@ use tonic::codegen::http::{Request, Response};
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
-use super::entry::{Object, Outcome};
+use super::entry::{AuditOutcome, Object};
 use super::record::Audit;
 use super::ticket::Ticket;
 use crate::identity::table::{Need, of_method, of_route};
@@ -85,10 +85,10 @@ where
     }
 }
 
-fn outcome(code: Code) -> Outcome {
+fn outcome(code: Code) -> AuditOutcome {
     match code {
-        Code::PermissionDenied | Code::Unauthenticated => Outcome::Refused,
-        _ => Outcome::Failed,
+        Code::PermissionDenied | Code::Unauthenticated => AuditOutcome::Refused,
+        _ => AuditOutcome::Failed,
     }
 }
 
@@ -115,8 +115,8 @@ pub(crate) async fn watch(audit: Arc<Audit>, mut request: WebRequest, next: Next
     let status = response.status();
     let error = (status.is_client_error() || status.is_server_error()).then(|| {
         let outcome = match status {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Outcome::Refused,
-            _ => Outcome::Failed,
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => AuditOutcome::Refused,
+            _ => AuditOutcome::Failed,
         };
         let why = response.extensions().get::<Why>().map(|why| why.0.clone());
         (outcome, why.unwrap_or_else(|| status.to_string()))

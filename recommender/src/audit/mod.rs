@@ -22,11 +22,11 @@ mod ticket;
 /// The record's directory within the state directory.
 pub(crate) const FOLDER: &str = "audit";
 
-pub(crate) use entry::{Object, Outcome};
-pub(crate) use files::Said;
+pub(crate) use entry::{AuditOutcome, Object};
+pub(crate) use files::FileDigests;
 pub(crate) use inbox::offline;
 pub(crate) use layer::{Recorder, Why, watch};
 #[cfg(test)]
-pub(crate) use read::Filter;
+pub(crate) use read::AuditFilter;
 pub(crate) use record::{Audit, AuditError};
 pub(crate) use ticket::{Ticket, called};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::entry::{Entry, Outcome, Record};
+use super::entry::{AuditEntry, AuditOutcome, AuditRecord};
 use super::record::{Audit, AuditError};
 
 /// Entries of a page where nobody says how many.
@@ -16,14 +16,14 @@ const PENDING: usize = 1000;
 
 /// Which entries.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Filter {
+pub(crate) struct AuditFilter {
     /// All, and what belongs to none, where it is empty.
     pub(crate) namespace: String,
     pub(crate) kind: String,
     pub(crate) name: String,
     /// A word of who, or the whole.
     pub(crate) who: String,
-    pub(crate) outcome: Option<Outcome>,
+    pub(crate) outcome: Option<AuditOutcome>,
     pub(crate) since_usec: u64,
     /// 0 = no bound.
     pub(crate) until_usec: u64,
@@ -36,15 +36,15 @@ pub(crate) struct Filter {
 /// A page, newest first.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<AuditEntry>,
     /// What to give as `before` for the next.
     pub(crate) next: Option<u64>,
     /// What of the record could not be read.
     pub(crate) trouble: Option<String>,
 }
 
-impl Filter {
-    fn takes(&self, entry: &Entry) -> bool {
+impl AuditFilter {
+    fn takes(&self, entry: &AuditEntry) -> bool {
         let is = |wanted: &str, it: &str| wanted.is_empty() || wanted == it;
         self.before.is_none_or(|before| entry.number < before)
             && entry.time_usec >= self.since_usec
@@ -63,14 +63,14 @@ fn is_called(who: &str, wanted: &str) -> bool {
 
 /// The newest entries, as far as they have room.
 struct Newest<'a> {
-    filter: &'a Filter,
-    kept: BTreeMap<u64, Entry>,
+    filter: &'a AuditFilter,
+    kept: BTreeMap<u64, AuditEntry>,
     bytes: usize,
     more: bool,
 }
 
 impl Newest<'_> {
-    fn add(&mut self, entry: Entry) {
+    fn add(&mut self, entry: AuditEntry) {
         if !self.filter.takes(&entry) {
             return;
         }
@@ -90,14 +90,18 @@ impl Audit {
     ///
     /// # Errors
     /// When it cannot be read at all.
-    pub(crate) fn list(&self, filter: &Filter, is_wanted: impl Fn() -> bool) -> Result<Page, AuditError> {
+    pub(crate) fn list(
+        &self,
+        filter: &AuditFilter,
+        is_wanted: impl Fn() -> bool,
+    ) -> Result<Page, AuditError> {
         let mut newest = Newest { filter, kept: BTreeMap::new(), bytes: 0, more: false };
         let (mut trouble, mut unreadable) = (None, 0_u64);
         for reader in self.readers()? {
-            let mut begun: BTreeMap<u64, Entry> = BTreeMap::new();
+            let mut begun: BTreeMap<u64, AuditEntry> = BTreeMap::new();
             for record in reader.take_while(|_| is_wanted()) {
                 let record = match record {
-                    Ok(record) => Record::read(&record.payload),
+                    Ok(record) => AuditRecord::read(&record.payload),
                     Err(evenkeel_log::LogError::Trimmed { .. }) => continue,
                     Err(error) => {
                         trouble = Some(error.to_string());
@@ -105,17 +109,17 @@ impl Audit {
                     }
                 };
                 match record {
-                    Some(Record::Entry(entry))
-                        if entry.outcome == Outcome::Unknown && entry.id.is_empty() =>
+                    Some(AuditRecord::Entry(entry))
+                        if entry.outcome == AuditOutcome::Unknown && entry.id.is_empty() =>
                     {
                         begun.insert(entry.number, *entry);
                     }
-                    Some(Record::Entry(entry)) => newest.add(*entry),
-                    Some(Record::End(end)) => {
+                    Some(AuditRecord::Entry(entry)) => newest.add(*entry),
+                    Some(AuditRecord::End(end)) => {
                         let Some(mut entry) = begun.remove(&end.number) else { continue };
                         (entry.outcome, entry.reason) = (end.outcome, end.reason);
                         entry.after = match end.outcome {
-                            Outcome::Failed | Outcome::Refused => None,
+                            AuditOutcome::Failed | AuditOutcome::Refused => None,
                             _ => end.after.or(entry.after),
                         };
                         newest.add(entry);

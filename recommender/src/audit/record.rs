@@ -12,7 +12,7 @@ use evenkeel_log::{Log, LogError, LogReader, Options, Overflow, Seq};
 use evenkeel_model::causes::chain;
 use evenkeel_store::clock::WallClock;
 
-use super::entry::{End, Entry, Outcome, Record};
+use super::entry::{AuditEntry, AuditOutcome, AuditRecord, End};
 use super::flood::Flood;
 
 /// Largest record: two texts and the rest, each character of them escaped twice.
@@ -46,7 +46,7 @@ impl AuditError {
 
 /// Entries by outcome, since the start.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct AuditCounts {
     done: AtomicU64,
     refused: AtomicU64,
     failed: AtomicU64,
@@ -54,7 +54,7 @@ pub(crate) struct Counts {
     lost: AtomicU64,
 }
 
-impl Counts {
+impl AuditCounts {
     /// By word. `left_out`: attempts counted and not kept; `lost`: changes made without an entry.
     pub(crate) fn words(&self) -> [(&'static str, u64); 5] {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -67,11 +67,11 @@ impl Counts {
         ]
     }
 
-    fn add(&self, outcome: Outcome) {
+    fn add(&self, outcome: AuditOutcome) {
         let count = match outcome {
-            Outcome::Done => &self.done,
-            Outcome::Refused => &self.refused,
-            Outcome::Failed | Outcome::Unknown => &self.failed,
+            AuditOutcome::Done => &self.done,
+            AuditOutcome::Refused => &self.refused,
+            AuditOutcome::Failed | AuditOutcome::Unknown => &self.failed,
         };
         count.fetch_add(1, Ordering::Relaxed);
     }
@@ -79,14 +79,14 @@ impl Counts {
 
 /// Which log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Of {
+pub(super) enum AuditLogKind {
     Changes,
     Attempts,
     /// What every node does by itself each day.
     Renewals,
 }
 
-impl Of {
+impl AuditLogKind {
     pub(super) const ALL: [Self; 3] = [Self::Changes, Self::Attempts, Self::Renewals];
 
     const fn folder(self) -> &'static str {
@@ -103,9 +103,9 @@ pub(crate) struct Audit {
     pub(super) dir: PathBuf,
     max_bytes: u64,
     clock: WallClock,
-    kept: Mutex<Kept>,
+    kept: Mutex<AuditLogs>,
     flood: Mutex<Flood>,
-    counts: Counts,
+    counts: AuditCounts,
     troubles: Mutex<Troubles>,
 }
 
@@ -117,7 +117,7 @@ impl fmt::Debug for Audit {
 
 /// The logs, where they could be opened.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct AuditLogs {
     logs: [Option<Log>; 3],
     /// The number of the next entry.
     next: u64,
@@ -142,7 +142,7 @@ impl Audit {
         Arc::new(audit)
     }
 
-    pub(super) fn kept(&self) -> MutexGuard<'_, Kept> {
+    pub(super) fn kept(&self) -> MutexGuard<'_, AuditLogs> {
         // A log keeps itself whole.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -152,7 +152,7 @@ impl Audit {
     }
 
     /// Entries by outcome.
-    pub(crate) fn counts(&self) -> &Counts {
+    pub(crate) fn counts(&self) -> &AuditCounts {
         &self.counts
     }
 
@@ -176,7 +176,7 @@ impl Audit {
     /// Tries again what failed, and takes what commands have left.
     pub(crate) fn look(&self) {
         let mut kept = self.kept();
-        for of in Of::ALL {
+        for of in AuditLogKind::ALL {
             if kept.logs[of as usize].is_none() || self.troubles().of_logs[of as usize].is_some() {
                 let done = self.with(&mut kept, of, |log| log.sync().map(|_| ()));
                 self.heed(of, done.as_ref().err());
@@ -195,12 +195,12 @@ impl Audit {
     ///
     /// # Errors
     /// When it cannot be kept: the change may not be made then.
-    pub(super) fn begin(&self, mut entry: Entry) -> Result<u64, AuditError> {
+    pub(super) fn begin(&self, mut entry: AuditEntry) -> Result<u64, AuditError> {
         let mut kept = self.kept();
         let number = self.number(&mut kept, &mut entry)?;
-        let record = Record::Entry(Box::new(entry)).bytes();
+        let record = AuditRecord::Entry(Box::new(entry)).bytes();
         let mut appended = false;
-        let done = self.with(&mut kept, Of::Changes, |log| {
+        let done = self.with(&mut kept, AuditLogKind::Changes, |log| {
             log.append(&record)?;
             appended = true;
             log.sync().map(|_| ())
@@ -209,12 +209,13 @@ impl Audit {
             && appended
         {
             // It may stay in the log's memory and be written later: not without saying what came of it.
-            let end = Record::End(End::new(number, Outcome::Failed, &error.told(), None)).bytes();
-            let _told_anyway = self.with(&mut kept, Of::Changes, |log| log.append(&end).map(|_| ()));
+            let end = AuditRecord::End(End::new(number, AuditOutcome::Failed, &error.told(), None)).bytes();
+            let _told_anyway =
+                self.with(&mut kept, AuditLogKind::Changes, |log| log.append(&end).map(|_| ()));
         }
-        self.heed(Of::Changes, done.as_ref().err());
+        self.heed(AuditLogKind::Changes, done.as_ref().err());
         if done.is_err() {
-            self.counts.add(Outcome::Failed);
+            self.counts.add(AuditOutcome::Failed);
         }
         done.map(|()| number)
     }
@@ -222,20 +223,25 @@ impl Audit {
     /// Ends a change that was begun. Where that cannot be written it is tried again, and told as unknown after a restart.
     pub(super) fn end(&self, end: End) {
         self.counts.add(end.outcome);
-        let record = Record::End(end).bytes();
+        let record = AuditRecord::End(end).bytes();
         // The record says itself that it cannot be written.
-        let _told = self.put(&mut self.kept(), Of::Changes, &record);
+        let _told = self.put(&mut self.kept(), AuditLogKind::Changes, &record);
     }
 
     /// Keeps an entry that is whole.
-    pub(super) fn whole(&self, of: Of, entry: Entry) -> Result<(), AuditError> {
+    pub(super) fn whole(&self, of: AuditLogKind, entry: AuditEntry) -> Result<(), AuditError> {
         self.whole_in(&mut self.kept(), of, entry)
     }
 
-    pub(super) fn whole_in(&self, kept: &mut Kept, of: Of, mut entry: Entry) -> Result<(), AuditError> {
+    pub(super) fn whole_in(
+        &self,
+        kept: &mut AuditLogs,
+        of: AuditLogKind,
+        mut entry: AuditEntry,
+    ) -> Result<(), AuditError> {
         self.number(kept, &mut entry)?;
         let outcome = entry.outcome;
-        let record = Record::Entry(Box::new(entry)).bytes();
+        let record = AuditRecord::Entry(Box::new(entry)).bytes();
         let done = self.put(kept, of, &record);
         self.counts.add(outcome);
         done
@@ -258,7 +264,7 @@ impl Audit {
     /// Readers of all logs, from the oldest entry on.
     pub(super) fn readers(&self) -> Result<Vec<LogReader>, AuditError> {
         let mut kept = self.kept();
-        for of in Of::ALL {
+        for of in AuditLogKind::ALL {
             let opened = self.with(&mut kept, of, |_| Ok(()));
             if opened.is_err() {
                 self.heed(of, opened.as_ref().err());
@@ -269,11 +275,11 @@ impl Audit {
     }
 
     /// Numbers and dates an entry; one that a command left has its own time.
-    fn number(&self, kept: &mut Kept, entry: &mut Entry) -> Result<u64, AuditError> {
+    fn number(&self, kept: &mut AuditLogs, entry: &mut AuditEntry) -> Result<u64, AuditError> {
         // All know numbers that are given.
-        for of in Of::ALL {
+        for of in AuditLogKind::ALL {
             let opened = self.with(kept, of, |_| Ok(()));
-            if opened.is_err() && of == Of::Changes {
+            if opened.is_err() && of == AuditLogKind::Changes {
                 self.heed(of, opened.as_ref().err());
                 opened?;
             }
@@ -286,7 +292,7 @@ impl Audit {
         Ok(entry.number)
     }
 
-    fn put(&self, kept: &mut Kept, of: Of, record: &[u8]) -> Result<(), AuditError> {
+    fn put(&self, kept: &mut AuditLogs, of: AuditLogKind, record: &[u8]) -> Result<(), AuditError> {
         let done = self.with(kept, of, |log| log.append(record).and_then(|_| log.sync()).map(|_| ()));
         self.heed(of, done.as_ref().err());
         done
@@ -295,8 +301,8 @@ impl Audit {
     /// Does something with a log, which is opened where it is not.
     pub(super) fn with<T>(
         &self,
-        kept: &mut Kept,
-        of: Of,
+        kept: &mut AuditLogs,
+        of: AuditLogKind,
         work: impl FnOnce(&mut Log) -> Result<T, LogError>,
     ) -> Result<T, AuditError> {
         let log = match kept.logs[of as usize].take() {
@@ -313,11 +319,11 @@ impl Audit {
         Ok(done?)
     }
 
-    fn opened(&self, kept: &mut Kept, of: Of) -> Result<Log, AuditError> {
+    fn opened(&self, kept: &mut AuditLogs, of: AuditLogKind) -> Result<Log, AuditError> {
         private::subdirectory(&self.dir)?;
         let part = match of {
-            Of::Changes => self.max_bytes / 2,
-            Of::Attempts | Of::Renewals => self.max_bytes / 4,
+            AuditLogKind::Changes => self.max_bytes / 2,
+            AuditLogKind::Attempts | AuditLogKind::Renewals => self.max_bytes / 4,
         };
         let options = Options {
             max_bytes: part,
@@ -334,13 +340,13 @@ impl Audit {
         }
         let tail = log.last().map_or(1, |last| last.get().saturating_sub(TAIL).max(1));
         let records = Seq::new(tail).into_iter().flat_map(|tail| log.iter_from(tail));
-        let numbers = records.filter_map(|record| Some(Record::read(&record.ok()?.payload)?.number()));
+        let numbers = records.filter_map(|record| Some(AuditRecord::read(&record.ok()?.payload)?.number()));
         kept.next = kept.next.max(numbers.max().unwrap_or(0));
         Ok(log)
     }
 
     /// Notes whether a log can be written, and tells a change of that.
-    fn heed(&self, of: Of, error: Option<&AuditError>) {
+    fn heed(&self, of: AuditLogKind, error: Option<&AuditError>) {
         let told = error.map(|error| format!("{} cannot be recorded: {}", of.folder(), chain(error)));
         let mut troubles = self.troubles();
         let before = std::mem::replace(&mut troubles.of_logs[of as usize], told.clone());

@@ -5,8 +5,8 @@ use evenkeel_proto::v1::{self, audit_service_server::AuditService};
 use serde_json::{Value, json};
 use tonic::{Request, Response, Status};
 
-use super::entry::{Entry, Outcome, Text};
-use super::read::{Filter, Page, USUAL};
+use super::entry::{AuditEntry, AuditOutcome, ObjectText};
+use super::read::{AuditFilter, Page, USUAL};
 use super::record::AuditError;
 use crate::api::Context;
 use crate::api::grpc::Api;
@@ -14,7 +14,7 @@ use crate::identity::{Identity, Role};
 
 /// Why a question is not answered.
 #[derive(Debug)]
-pub(crate) enum Unanswered {
+pub(crate) enum AuditQueryError {
     /// It makes no sense.
     Wrong(String),
     /// The record cannot be read.
@@ -25,7 +25,7 @@ pub(crate) enum Unanswered {
 ///
 /// # Errors
 /// What is wrong with it.
-pub(crate) fn filter(asked: v1::ListChangesRequest) -> Result<Filter, Unanswered> {
+pub(crate) fn filter(asked: v1::ListChangesRequest) -> Result<AuditFilter, AuditQueryError> {
     let v1::ListChangesRequest {
         namespace,
         kind,
@@ -37,47 +37,47 @@ pub(crate) fn filter(asked: v1::ListChangesRequest) -> Result<Filter, Unanswered
         limit,
         page_token,
     } = asked;
-    let known = |word: &str| Outcome::ALL.into_iter().find(|outcome| outcome.as_str() == word);
+    let known = |word: &str| AuditOutcome::ALL.into_iter().find(|outcome| outcome.as_str() == word);
     let outcome = match outcome.as_str() {
         "" => None,
         word => Some(known(word).ok_or_else(|| {
-            let all = Outcome::ALL.map(Outcome::as_str).join(", ");
-            Unanswered::Wrong(format!("outcome {word:?}: give one of {all}"))
+            let all = AuditOutcome::ALL.map(AuditOutcome::as_str).join(", ");
+            AuditQueryError::Wrong(format!("outcome {word:?}: give one of {all}"))
         })?),
     };
     let before = match page_token.as_str() {
         "" => None,
         token => Some(token.parse().map_err(|_| {
-            Unanswered::Wrong("page_token is none: give next_page_token of the page before".to_owned())
+            AuditQueryError::Wrong("page_token is none: give next_page_token of the page before".to_owned())
         })?),
     };
     let limit = if limit == 0 { USUAL } else { limit as usize };
-    Ok(Filter { namespace, kind, name, who, outcome, since_usec, until_usec, limit, before })
+    Ok(AuditFilter { namespace, kind, name, who, outcome, since_usec, until_usec, limit, before })
 }
 
 /// Answers a question. Reads files.
-pub(crate) fn list(context: &Context, filter: &Filter) -> Result<Page, Unanswered> {
+pub(crate) fn list(context: &Context, filter: &AuditFilter) -> Result<Page, AuditQueryError> {
     let is_wanted = || context.is_wanted();
-    context.readiness.audit().list(filter, is_wanted).map_err(Unanswered::Unreadable)
+    context.readiness.audit().list(filter, is_wanted).map_err(AuditQueryError::Unreadable)
 }
 
-impl From<Unanswered> for Status {
-    fn from(why: Unanswered) -> Self {
+impl From<AuditQueryError> for Status {
+    fn from(why: AuditQueryError) -> Self {
         match why {
-            Unanswered::Wrong(why) => Self::invalid_argument(why),
-            Unanswered::Unreadable(error) => {
+            AuditQueryError::Wrong(why) => Self::invalid_argument(why),
+            AuditQueryError::Unreadable(error) => {
                 Self::unavailable(format!("the audit record cannot be read: {}", chain(&error)))
             }
         }
     }
 }
 
-fn text(text: Text) -> v1::AuditText {
+fn text(text: ObjectText) -> v1::AuditText {
     v1::AuditText { text: text.text, bytes: text.bytes }
 }
 
-impl From<Entry> for v1::AuditEntry {
-    fn from(entry: Entry) -> Self {
+impl From<AuditEntry> for v1::AuditEntry {
+    fn from(entry: AuditEntry) -> Self {
         Self {
             number: entry.number,
             time_usec: entry.time_usec,
@@ -98,7 +98,7 @@ impl From<Entry> for v1::AuditEntry {
 
 /// A page as REST has it.
 pub(crate) fn page(page: Page) -> Value {
-    let text = |text: Option<Text>| match text {
+    let text = |text: Option<ObjectText>| match text {
         None => Value::Null,
         // Cut text is no JSON any more.
         Some(text) => serde_json::from_str(&text.text)
@@ -108,7 +108,7 @@ pub(crate) fn page(page: Page) -> Value {
         let at = i64::try_from(usec).ok().and_then(|usec| jiff::Timestamp::from_microsecond(usec).ok());
         at.map(|at| at.to_string())
     };
-    let entry = |entry: Entry| {
+    let entry = |entry: AuditEntry| {
         json!({
             "number": entry.number,
             "time": time(entry.time_usec),

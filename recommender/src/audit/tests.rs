@@ -9,9 +9,9 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use serde_json::json;
 
-use super::entry::{End, Entry, Object, Outcome};
-use super::read::{Filter, Page};
-use super::record::{Audit, AuditError, Of};
+use super::entry::{AuditEntry, AuditOutcome, End, Object};
+use super::read::{AuditFilter, Page};
+use super::record::{Audit, AuditError, AuditLogKind};
 use super::{Ticket, inbox};
 use crate::identity::table::{METHODS, ROUTES};
 
@@ -21,15 +21,15 @@ fn audit(dir: &Path) -> Arc<Audit> {
     Audit::open(dir, MAX, WallClock::system())
 }
 
-fn entry(who: &str, namespace: &str, name: &str) -> Entry {
-    Entry::new(who, "here", "test", Object::new("Policy", namespace, name))
+fn entry(who: &str, namespace: &str, name: &str) -> AuditEntry {
+    AuditEntry::new(who, "here", "test", Object::new("Policy", namespace, name))
 }
 
-fn all(audit: &Audit) -> Vec<Entry> {
-    page(audit, &Filter { limit: 1000, ..Filter::default() }).entries
+fn all(audit: &Audit) -> Vec<AuditEntry> {
+    page(audit, &AuditFilter { limit: 1000, ..AuditFilter::default() }).entries
 }
 
-fn page(audit: &Audit, filter: &Filter) -> Page {
+fn page(audit: &Audit, filter: &AuditFilter) -> Page {
     audit.list(filter, || true).unwrap()
 }
 
@@ -50,9 +50,9 @@ fn a_change_is_kept_with_its_end_over_restarts_and_its_number_is_never_given_aga
             .map(|e| (e.number, e.outcome, e.reason.as_str(), e.before.is_some(), e.after.is_some()))
             .collect();
         let want = [
-            (3, Outcome::Unknown, "", true, false),
-            (2, Outcome::Failed, "the disk is full", true, false),
-            (1, Outcome::Done, "", true, true),
+            (3, AuditOutcome::Unknown, "", true, false),
+            (2, AuditOutcome::Failed, "the disk is full", true, false),
+            (1, AuditOutcome::Done, "", true, true),
         ];
         assert_eq!(told, want);
         assert_eq!(found[2].before.as_ref().unwrap().text, r#"{"a":1}"#);
@@ -62,7 +62,7 @@ fn a_change_is_kept_with_its_end_over_restarts_and_its_number_is_never_given_aga
     drop((record, ticket, _never_ended));
     let record = audit(dir.path());
     check(&record);
-    record.whole(Of::Attempts, entry("x", "", "").ended(Outcome::Refused, "no role")).unwrap();
+    record.whole(AuditLogKind::Attempts, entry("x", "", "").ended(AuditOutcome::Refused, "no role")).unwrap();
     assert_eq!(all(&record)[0].number, 4);
 }
 
@@ -90,32 +90,33 @@ fn filters_and_pages_give_each_entry_once() {
             0 => ("user anna (1000)", "shop"),
             _ => ("token anna-2", "other"),
         };
-        let of = if n % 5 == 0 { Of::Attempts } else { Of::Changes };
-        let outcome = if n % 5 == 0 { Outcome::Refused } else { Outcome::Done };
+        let of = if n % 5 == 0 { AuditLogKind::Attempts } else { AuditLogKind::Changes };
+        let outcome = if n % 5 == 0 { AuditOutcome::Refused } else { AuditOutcome::Done };
         record.whole(of, entry(who, namespace, &n.to_string()).ended(outcome, "")).unwrap();
     }
-    let usual = || Filter { limit: 1000, ..Filter::default() };
-    let count = |filter: Filter| page(&record, &filter).entries.len();
+    let usual = || AuditFilter { limit: 1000, ..AuditFilter::default() };
+    let count = |filter: AuditFilter| page(&record, &filter).entries.len();
     let time = all(&record)[10].time_usec;
     for (filter, want) in [
         (usual(), 25),
-        (Filter { who: "anna".into(), ..usual() }, 13),
-        (Filter { who: "1000".into(), ..usual() }, 13),
-        (Filter { who: "token anna-2".into(), ..usual() }, 12),
-        (Filter { who: "ann".into(), ..usual() }, 0),
-        (Filter { namespace: "shop".into(), ..usual() }, 13),
-        (Filter { namespace: "shop".into(), outcome: Some(Outcome::Refused), ..usual() }, 3),
-        (Filter { kind: "Policy".into(), name: "7".into(), ..usual() }, 1),
-        (Filter { kind: "Node".into(), ..usual() }, 0),
-        (Filter { until_usec: 1, ..usual() }, 0),
-        (Filter { since_usec: time, ..usual() }, 11),
-        (Filter { until_usec: time, ..usual() }, 14),
+        (AuditFilter { who: "anna".into(), ..usual() }, 13),
+        (AuditFilter { who: "1000".into(), ..usual() }, 13),
+        (AuditFilter { who: "token anna-2".into(), ..usual() }, 12),
+        (AuditFilter { who: "ann".into(), ..usual() }, 0),
+        (AuditFilter { namespace: "shop".into(), ..usual() }, 13),
+        (AuditFilter { namespace: "shop".into(), outcome: Some(AuditOutcome::Refused), ..usual() }, 3),
+        (AuditFilter { kind: "Policy".into(), name: "7".into(), ..usual() }, 1),
+        (AuditFilter { kind: "Node".into(), ..usual() }, 0),
+        (AuditFilter { until_usec: 1, ..usual() }, 0),
+        (AuditFilter { since_usec: time, ..usual() }, 11),
+        (AuditFilter { until_usec: time, ..usual() }, 14),
     ] {
         assert_eq!(count(filter.clone()), want, "{filter:?}");
     }
     let (mut found, mut before) = (Vec::new(), None);
     loop {
-        let Page { entries, next, .. } = page(&record, &Filter { limit: 7, before, ..Filter::default() });
+        let Page { entries, next, .. } =
+            page(&record, &AuditFilter { limit: 7, before, ..AuditFilter::default() });
         assert!(entries.len() <= 7);
         found.extend(entries.into_iter().map(|e| e.number));
         match next {
@@ -132,18 +133,18 @@ fn attempts_drop_no_change_and_both_stay_in_their_room() {
     /// Three megabytes.
     const ATTEMPTS: u64 = 700;
     let record = audit(dir.path());
-    record.whole(Of::Changes, entry("x", "shop", "first").ended(Outcome::Done, "")).unwrap();
+    record.whole(AuditLogKind::Changes, entry("x", "shop", "first").ended(AuditOutcome::Done, "")).unwrap();
     let long = "y".repeat(1024);
     for _ in 0..ATTEMPTS {
         record
             .whole(
-                Of::Attempts,
-                Entry::new(&long, &long, &long, Object::new(&long, &long, &long))
-                    .ended(Outcome::Refused, &long),
+                AuditLogKind::Attempts,
+                AuditEntry::new(&long, &long, &long, Object::new(&long, &long, &long))
+                    .ended(AuditOutcome::Refused, &long),
             )
             .unwrap();
     }
-    let first = page(&record, &Filter { name: "first".into(), limit: 1, ..Filter::default() });
+    let first = page(&record, &AuditFilter { name: "first".into(), limit: 1, ..AuditFilter::default() });
     assert_eq!(first.entries.len(), 1);
     let size = |folder: &str| -> u64 {
         let files = std::fs::read_dir(dir.path().join(folder)).unwrap();
@@ -166,7 +167,7 @@ fn what_cannot_be_recorded_is_told_and_refused_until_it_can() {
     let error = begin().unwrap_err();
     assert!(error.told().contains("not made without"), "{}", error.told());
     assert!(record.failing().is_some_and(|why| why.contains("changes cannot be recorded")));
-    assert!(record.list(&Filter::default(), || true).is_err());
+    assert!(record.list(&AuditFilter::default(), || true).is_err());
     std::fs::remove_file(&dir).unwrap();
     begin().unwrap().done(None);
     record.look();
@@ -175,7 +176,7 @@ fn what_cannot_be_recorded_is_told_and_refused_until_it_can() {
     std::fs::remove_dir_all(&dir).unwrap();
     assert!(begin().is_err());
     begin().unwrap().done(None);
-    assert_eq!(all(&record)[0].outcome, Outcome::Done);
+    assert_eq!(all(&record)[0].outcome, AuditOutcome::Done);
 }
 
 #[tokio::test]
@@ -186,7 +187,7 @@ async fn a_change_that_must_be_is_made_without_an_entry_and_another_is_not() {
     let record = audit(&dir);
     let ticket = Ticket::own(&record, "here", "test");
     let change = || (Object::of_all("PanicSwitch", "panic"), json!(false), json!(true));
-    let made = async { Ok::<_, (String, Outcome)>(7) };
+    let made = async { Ok::<_, (String, AuditOutcome)>(7) };
     assert_eq!(ticket.around_async(change(), true, made).await.unwrap(), Ok(7));
     let made = async { panic!("it may not be made") };
     let refused = ticket.around_async::<(), String>(change(), false, made).await;
@@ -199,7 +200,7 @@ async fn a_request_has_one_entry_and_none_where_nothing_changes() {
     let dir = tempfile::tempdir().unwrap();
     let record = audit(dir.path());
     let ticket = || Ticket::new(&record, None, "Method".to_owned());
-    let refused = || Some((Outcome::Refused, "no role".to_owned()));
+    let refused = || Some((AuditOutcome::Refused, "no role".to_owned()));
     let object = || Object::of_all("Node", "c/n");
     let begun = ticket();
     begun.begin(object(), None, None).unwrap().done(None);
@@ -224,9 +225,9 @@ async fn a_request_has_one_entry_and_none_where_nothing_changes() {
     assert_eq!(
         told,
         [
-            want("nobody", "", Outcome::Done, "what was changed is not known"),
-            want("token anna", "c/n", Outcome::Refused, "no role"),
-            want("nobody", "c/n", Outcome::Done, ""),
+            want("nobody", "", AuditOutcome::Done, "what was changed is not known"),
+            want("token anna", "c/n", AuditOutcome::Refused, "no role"),
+            want("nobody", "c/n", AuditOutcome::Done, ""),
         ]
     );
     for _ in 0..1000 {
@@ -259,7 +260,8 @@ fn what_commands_leave_is_taken_once() {
     let told = |record: &Audit| -> Vec<_> {
         all(record).into_iter().map(|e| (e.object.name, e.outcome, e.after.is_some())).collect()
     };
-    let want = [("bert".to_owned(), Outcome::Failed, false), ("anna".to_owned(), Outcome::Done, true)];
+    let want =
+        [("bert".to_owned(), AuditOutcome::Failed, false), ("anna".to_owned(), AuditOutcome::Done, true)];
     assert_eq!((told(&record), files().count()), (want.to_vec(), 0));
     // As a recommender that was killed before it could delete them leaves them.
     kept.iter().for_each(|(file, bytes)| std::fs::write(file, bytes).unwrap());
@@ -288,9 +290,9 @@ fn a_part_that_is_damaged_is_said_and_the_rest_is_read() {
     let dir = tempfile::tempdir().unwrap();
     let record = audit(dir.path());
     for name in ["a", "b", "c"] {
-        record.whole(Of::Changes, entry("x", "shop", name).ended(Outcome::Done, "")).unwrap();
+        record.whole(AuditLogKind::Changes, entry("x", "shop", name).ended(AuditOutcome::Done, "")).unwrap();
     }
-    record.end(End::new(77, Outcome::Done, "", None));
+    record.end(End::new(77, AuditOutcome::Done, "", None));
     drop(record);
     let segment = dir.path().join("changes/00000000000000000001.seg");
     let mut bytes = std::fs::read(&segment).unwrap();
@@ -372,8 +374,8 @@ fn a_full_disk_refuses_changes_until_there_is_room() {
     assert_eq!(record.failing(), None);
     begin().unwrap().done(None);
     let found = all(&record);
-    let done = found.iter().filter(|e| e.outcome == Outcome::Done).count();
-    let failed: Vec<_> = found.iter().filter(|e| e.outcome == Outcome::Failed).collect();
+    let done = found.iter().filter(|e| e.outcome == AuditOutcome::Done).count();
+    let failed: Vec<_> = found.iter().filter(|e| e.outcome == AuditOutcome::Failed).collect();
     // One whose end had no room is not known to have been made until there was room.
     assert_eq!(done, made + 1, "{failed:?}");
     // Of those refused, as many as had come as far as the log's memory when the last page was full.

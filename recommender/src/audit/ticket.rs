@@ -12,8 +12,8 @@ use nix::unistd::{Uid, User};
 use serde_json::Value;
 use tonic::Extensions;
 
-use super::entry::{End, Entry, Object, Outcome};
-use super::record::{Audit, AuditError, Of};
+use super::entry::{AuditEntry, AuditOutcome, End, Object};
+use super::record::{Audit, AuditError, AuditLogKind};
 use crate::identity::Identity;
 
 /// How long a change that is made in any case waits for its entry.
@@ -22,20 +22,20 @@ const NOBODY: &str = "nobody";
 
 /// What a request carries with it.
 #[derive(Debug, Clone)]
-pub(crate) struct Ticket(Option<Arc<Inner>>);
+pub(crate) struct Ticket(Option<Arc<TicketState>>);
 
 #[derive(Debug)]
-struct Inner {
+struct TicketState {
     audit: Arc<Audit>,
     from: String,
     /// Attempts of nobody are counted by it.
     host: String,
     method: String,
-    said: Mutex<Said>,
+    said: Mutex<TicketProgress>,
 }
 
 #[derive(Debug, Default)]
-struct Said {
+struct TicketProgress {
     /// `user 1000` and others as identities are told.
     who: Option<String>,
     object: Object,
@@ -70,8 +70,8 @@ pub(super) fn user(uid: u32) -> String {
     }
 }
 
-impl Inner {
-    fn said(&self) -> MutexGuard<'_, Said> {
+impl TicketState {
+    fn said(&self) -> MutexGuard<'_, TicketProgress> {
         // Every change of it is one assignment.
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -85,8 +85,8 @@ impl Inner {
         }
     }
 
-    fn entry(&self, object: Object) -> Entry {
-        Entry::new(&self.who(), &self.from, &self.method, object)
+    fn entry(&self, object: Object) -> AuditEntry {
+        AuditEntry::new(&self.who(), &self.from, &self.method, object)
     }
 }
 
@@ -102,15 +102,15 @@ impl Ticket {
             None => ("unknown".to_owned(), String::new()),
         };
         let said = Mutex::default();
-        Self(Some(Arc::new(Inner { audit: Arc::clone(audit), from, host, method, said })))
+        Self(Some(Arc::new(TicketState { audit: Arc::clone(audit), from, host, method, said })))
     }
 
     /// Of a change that the recommender makes by itself, and by what it was brought to it.
     pub(crate) fn own(audit: &Arc<Audit>, from: &str, method: &str) -> Self {
-        let said = Said { who: Some("recommender".to_owned()), ..Said::default() };
+        let said = TicketProgress { who: Some("recommender".to_owned()), ..TicketProgress::default() };
         let (from, host, method) = (from.to_owned(), String::new(), method.to_owned());
         let said = Mutex::new(said);
-        Self(Some(Arc::new(Inner { audit: Arc::clone(audit), from, host, method, said })))
+        Self(Some(Arc::new(TicketState { audit: Arc::clone(audit), from, host, method, said })))
     }
 
     /// The one of a request.
@@ -190,7 +190,7 @@ impl Ticket {
         &self,
         (object, before, after): (Object, Value, Value),
         must: bool,
-        change: impl Future<Output = Result<T, (E, Outcome)>>,
+        change: impl Future<Output = Result<T, (E, AuditOutcome)>>,
     ) -> Result<Result<T, E>, AuditError> {
         let ticket = self.clone();
         let told = (object.clone(), after.to_string());
@@ -211,7 +211,7 @@ impl Ticket {
         };
         let done = change.await;
         let (outcome, why) = match &done {
-            Ok(_) => (Outcome::Done, String::new()),
+            Ok(_) => (AuditOutcome::Done, String::new()),
             Err((error, outcome)) => (*outcome, error.to_string()),
         };
         match begun {
@@ -253,8 +253,8 @@ impl Ticket {
             (said.object, said.stage) = (object.clone(), Stage::Begun);
         }
         let name = object.name.clone();
-        let entry = inner.entry(object).with(before, Some(after)).ended(Outcome::Done, "");
-        inner.audit.whole(Of::Renewals, entry)?;
+        let entry = inner.entry(object).with(before, Some(after)).ended(AuditOutcome::Done, "");
+        inner.audit.whole(AuditLogKind::Renewals, entry)?;
         let (who, from, method) = (inner.who(), &inner.from, &inner.method);
         tracing::info!(who, from, method, name, %after, "a renewal");
         Ok(())
@@ -280,9 +280,9 @@ impl Ticket {
         let Some(left_out) = inner.audit.admits(&inner.who()) else { return };
         let why = why.to_owned();
         let written = tokio::task::spawn_blocking(move || {
-            let entry = inner.entry(object).with(None, Some(&after)).ended(Outcome::Refused, &why);
+            let entry = inner.entry(object).with(None, Some(&after)).ended(AuditOutcome::Refused, &why);
             // That it cannot be written is told by the record itself.
-            let _told = inner.audit.whole(Of::Attempts, Entry { left_out, ..entry });
+            let _told = inner.audit.whole(AuditLogKind::Attempts, AuditEntry { left_out, ..entry });
         });
         let _written = tokio::time::timeout(PATIENCE, written).await;
     }
@@ -308,27 +308,27 @@ impl Ticket {
     }
 
     /// The request was answered: with what error, where it was one.
-    pub(super) async fn answered(&self, error: Option<(Outcome, String)>) {
+    pub(super) async fn answered(&self, error: Option<(AuditOutcome, String)>) {
         let Some(inner) = &self.0 else { return };
         let stage = std::mem::replace(&mut inner.said().stage, Stage::Answered);
         if stage != Stage::Open {
             return;
         }
         let (of, outcome, why) = match error {
-            Some((outcome, why)) => (Of::Attempts, outcome, why),
+            Some((outcome, why)) => (AuditLogKind::Attempts, outcome, why),
             None => {
                 tracing::error!(method = inner.method, "a method that changes something made no entry of it");
-                (Of::Changes, Outcome::Done, "what was changed is not known".to_owned())
+                (AuditLogKind::Changes, AuditOutcome::Done, "what was changed is not known".to_owned())
             }
         };
         let left_out = match of {
-            Of::Changes | Of::Renewals => Some(0),
-            Of::Attempts => inner.audit.admits(inner.said().who.as_deref().unwrap_or(&inner.host)),
+            AuditLogKind::Changes | AuditLogKind::Renewals => Some(0),
+            AuditLogKind::Attempts => inner.audit.admits(inner.said().who.as_deref().unwrap_or(&inner.host)),
         };
         let (Some(left_out), inner) = (left_out, Arc::clone(inner)) else { return };
         let written = tokio::task::spawn_blocking(move || {
             let object = inner.said().object.clone();
-            let entry = Entry { left_out, ..inner.entry(object).ended(outcome, &why) };
+            let entry = AuditEntry { left_out, ..inner.entry(object).ended(outcome, &why) };
             // That it cannot be written is told by the record itself.
             let _told = inner.audit.whole(of, entry);
         });
@@ -351,22 +351,22 @@ fn host(address: IpAddr) -> String {
 #[derive(Debug)]
 #[must_use = "its end is told"]
 pub(crate) struct Begun {
-    inner: Arc<Inner>,
+    inner: Arc<TicketState>,
     number: u64,
 }
 
 impl Begun {
     /// It was made; `after` where that was not known before.
     pub(crate) fn done(self, after: Option<&Value>) {
-        self.end(Outcome::Done, "", after);
+        self.end(AuditOutcome::Done, "", after);
     }
 
     /// It was not made.
     pub(crate) fn failed(self, why: &str) {
-        self.end(Outcome::Failed, why, None);
+        self.end(AuditOutcome::Failed, why, None);
     }
 
-    fn end(self, outcome: Outcome, why: &str, after: Option<&Value>) {
+    fn end(self, outcome: AuditOutcome, why: &str, after: Option<&Value>) {
         let Self { inner, number } = self;
         let (who, from, method) = (inner.who(), &inner.from, &inner.method);
         let Object { kind, namespace, name } = inner.said().object.clone();

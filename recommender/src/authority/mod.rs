@@ -30,7 +30,7 @@ use rcgen::{
 use serde_json::{Value, json};
 
 use register::Register;
-pub use register::{Name, Named};
+pub use register::{Name, NameRecord};
 pub(crate) use server::Server;
 
 use crate::audit::Audit;
@@ -95,7 +95,7 @@ pub enum AuthorityError {
 
 /// A certificate that was given.
 #[derive(Debug, Clone)]
-pub struct Given {
+pub struct IssuedCertificate {
     /// The node's, PEM.
     pub certificate: String,
     /// The authority's, PEM.
@@ -206,7 +206,7 @@ impl Authority {
     }
 
     /// The same beside the certificate that was given.
-    pub(crate) fn shown_with(&self, name: &Name, given: &Given, now: u64) -> Option<Value> {
+    pub(crate) fn shown_with(&self, name: &Name, given: &IssuedCertificate, now: u64) -> Option<Value> {
         let mut shown = self.shown(name, now)?;
         shown["sha256"] = json!(given.sha256);
         Some(shown)
@@ -246,7 +246,13 @@ impl Authority {
     ///
     /// # Errors
     /// Says what was claimed, what was expected, and what helps.
-    pub fn join(&self, csr: &[u8], token: &str, claims: &Name, now: u64) -> Result<Given, AuthorityError> {
+    pub fn join(
+        &self,
+        csr: &[u8],
+        token: &str,
+        claims: &Name,
+        now: u64,
+    ) -> Result<IssuedCertificate, AuthorityError> {
         let name = self.may_join(csr, token, claims, now)?;
         let request = request(csr)?;
         let begins = self.register.take(token, self.node_life, now)?;
@@ -279,7 +285,12 @@ impl Authority {
     ///
     /// # Errors
     /// When the request cannot be read. That the node is not revoked was looked at when it was let in.
-    pub(crate) fn renew(&self, csr: &[u8], name: &Name, now: u64) -> Result<Given, AuthorityError> {
+    pub(crate) fn renew(
+        &self,
+        csr: &[u8],
+        name: &Name,
+        now: u64,
+    ) -> Result<IssuedCertificate, AuthorityError> {
         self.sign(&request(csr)?, name, now)
     }
 
@@ -288,7 +299,7 @@ impl Authority {
         request: &CertificateSigningRequestParams,
         name: &Name,
         begins: u64,
-    ) -> Result<Given, AuthorityError> {
+    ) -> Result<IssuedCertificate, AuthorityError> {
         let ends = begins + self.node_life.as_secs();
         let uri = format!("spiffe://{}/evenkeel/{}/{}", self.trust_domain, name.cluster, name.node);
         let mut params = leaf("evenkeel node", ExtendedKeyUsagePurpose::ClientAuth, (begins, ends))?;
@@ -297,7 +308,12 @@ impl Authority {
         self.register.given(name, ends);
         let sha256 = fingerprint(signed.der());
         tracing::info!(node = %name, ends, sha256, "a node's certificate was signed");
-        Ok(Given { certificate: signed.pem(), authority: self.pem.clone(), holds: (begins, ends), sha256 })
+        Ok(IssuedCertificate {
+            certificate: signed.pem(),
+            authority: self.pem.clone(),
+            holds: (begins, ends),
+            sha256,
+        })
     }
 
     /// From now on, what others write into the register has an entry in the audit record.

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::{AuthorityError, NODE_LIFE, hexadecimal};
-use crate::audit::{Audit, Said};
+use crate::audit::{Audit, FileDigests};
 
 /// What every join token begins with, so that scanners for secrets know it.
 pub(super) const PREFIX: &str = "evk_join_";
@@ -73,7 +73,7 @@ impl Name {
 
 /// What is kept of a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Named {
+pub struct NameRecord {
     /// End of its newest certificate, seconds since 1970; 0 without.
     pub certificate_expires: u64,
     /// End of the join token that waits; 0 without.
@@ -89,21 +89,21 @@ pub struct Named {
 struct Content {
     version: u32,
     /// By name.
-    tokens: BTreeMap<String, Waiting>,
-    nodes: BTreeMap<String, Node>,
+    tokens: BTreeMap<String, PendingJoinToken>,
+    nodes: BTreeMap<String, NodeRecord>,
 }
 
 /// A join token that waits.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Waiting {
+struct PendingJoinToken {
     sha256: String,
     expires: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Node {
+struct NodeRecord {
     /// End of its newest certificate.
     expires: u64,
     /// Certificates that began then or before are refused.
@@ -112,7 +112,7 @@ struct Node {
     admitted: bool,
 }
 
-impl Node {
+impl NodeRecord {
     fn refuses(&self, begins: Option<u64>) -> bool {
         self.revoked > 0 && (!self.admitted || begins.is_some_and(|begins| begins <= self.revoked))
     }
@@ -166,9 +166,9 @@ impl Register {
     }
 
     /// Everything there is to tell, by name.
-    pub(crate) fn listed(&self, now: u64) -> BTreeMap<String, Named> {
+    pub(crate) fn listed(&self, now: u64) -> BTreeMap<String, NameRecord> {
         let kept = self.kept();
-        let mut all: BTreeMap<String, Named> = BTreeMap::new();
+        let mut all: BTreeMap<String, NameRecord> = BTreeMap::new();
         for (name, node) in kept.1.nodes.iter().filter(|(_, node)| !node.is_past(now)) {
             let named = all.entry(name.clone()).or_default();
             (named.certificate_expires, named.revoked) = (node.expires, node.revoked);
@@ -191,7 +191,7 @@ impl Register {
                     "{MAX_TOKENS} join tokens wait already; use them, or wait ten minutes"
                 )));
             }
-            content.tokens.insert(key.clone(), Waiting { sha256: hash(token), expires });
+            content.tokens.insert(key.clone(), PendingJoinToken { sha256: hash(token), expires });
             if let Some(node) = content.nodes.get_mut(&key) {
                 node.admitted = true;
             }
@@ -308,7 +308,7 @@ impl Register {
         Ok(content)
     }
 
-    /// A thread that panicked while it held the lock left it as it was.
+    /// A thread that panicked while it held the lock left it was.
     fn kept(&self) -> MutexGuard<'_, (Print, Content)> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -333,12 +333,13 @@ fn held(content: &Content, token: &str, now: u64) -> Result<Name, AuthorityError
 }
 
 /// What it decides, for the audit record.
-fn said(content: &Content) -> Said {
-    let node = |node: &Node| (node.revoked > 0).then(|| format!("{} {}", node.revoked, node.admitted));
+fn said(content: &Content) -> FileDigests {
+    let node = |node: &NodeRecord| (node.revoked > 0).then(|| format!("{} {}", node.revoked, node.admitted));
     let nodes = content.nodes.iter().filter_map(|(name, kept)| Some((format!("node {name}"), node(kept)?)));
-    let token =
-        |(name, waiting): (&String, &Waiting)| (format!("join token of {name}"), waiting.sha256.clone());
-    Said::of(nodes.chain(content.tokens.iter().map(token)))
+    let token = |(name, waiting): (&String, &PendingJoinToken)| {
+        (format!("join token of {name}"), waiting.sha256.clone())
+    };
+    FileDigests::of(nodes.chain(content.tokens.iter().map(token)))
 }
 
 fn hash(token: &str) -> String {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
-use super::{Authority, AuthorityError, Given, Name};
+use super::{Authority, AuthorityError, IssuedCertificate, Name};
 use crate::audit::{Object, Ticket};
 use crate::identity::Identity;
 
@@ -57,7 +57,7 @@ impl Enrollment {
 
 /// What is changed of a node's name.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Change {
+pub(crate) enum AuthorityChange {
     /// A join token is made.
     JoinToken,
     /// One is used for a certificate.
@@ -66,7 +66,7 @@ pub(crate) enum Change {
     Revocation,
 }
 
-impl Change {
+impl AuthorityChange {
     /// As the audit record names it.
     pub(crate) fn of(self, name: &Name) -> Object {
         let kind = match self {
@@ -110,11 +110,11 @@ fn renewed(
     csr: &[u8],
     name: &Name,
     now: u64,
-) -> Result<Given, AuthorityError> {
+) -> Result<IssuedCertificate, AuthorityError> {
     let before = authority.shown(name, now);
     let given = authority.renew(csr, name, now)?;
     let after = authority.shown_with(name, &given, now).unwrap_or_default();
-    let kept = ticket.renewed(Change::Certificate.of(name), before.as_ref(), &after);
+    let kept = ticket.renewed(AuthorityChange::Certificate.of(name), before.as_ref(), &after);
     kept.map_err(|error| AuthorityError::Unrecorded(error.told()))?;
     Ok(given)
 }
@@ -135,8 +135,8 @@ fn refused(error: &AuthorityError) -> Status {
     }
 }
 
-fn issued(given: Given) -> Option<v1::Issued> {
-    let Given { certificate, authority, holds: (not_before, not_after), .. } = given;
+fn issued(given: IssuedCertificate) -> Option<v1::Issued> {
+    let IssuedCertificate { certificate, authority, holds: (not_before, not_after), .. } = given;
     Some(v1::Issued { certificate, authority, not_before, not_after })
 }
 
@@ -150,8 +150,8 @@ impl EnrollService for Enrollment {
             let name = authority.may_join(&csr, &token, &claims, now)?;
             ticket.named(format!("join token of {name}"));
             let join = || authority.join(&csr, &token, &claims, now);
-            let after = |given: &Given| authority.shown_with(&name, given, now);
-            Change::Certificate.make(authority, &ticket, &name, now, join, after)
+            let after = |given: &IssuedCertificate| authority.shown_with(&name, given, now);
+            AuthorityChange::Certificate.make(authority, &ticket, &name, now, join, after)
         });
         let given = given.await?;
         Ok(Response::new(v1::SignResponse { issued: issued(given) }))
@@ -160,7 +160,7 @@ impl EnrollService for Enrollment {
     async fn renew(&self, request: Request<v1::RenewRequest>) -> Result<Response<v1::RenewResponse>, Status> {
         let ticket = Ticket::of(request.extensions());
         let name = Identity::of(request.extensions()).certified_node()?;
-        ticket.about(Change::Certificate.of(&name));
+        ticket.about(AuthorityChange::Certificate.of(&name));
         let csr = request.into_inner().csr;
         let given = self.with(move |authority, now| renewed(authority, &ticket, &csr, &name, now));
         Ok(Response::new(v1::RenewResponse { issued: issued(given.await?) }))
@@ -173,11 +173,12 @@ impl EnrollService for Enrollment {
         let ticket = Ticket::of(request.extensions());
         let v1::CreateTokenRequest { cluster, node } = request.into_inner();
         let name = Name { cluster, node };
-        ticket.about(Change::JoinToken.of(&name));
+        ticket.about(AuthorityChange::JoinToken.of(&name));
         let made = self.with(move |authority, now| {
             let make = || authority.token(&name, now);
             let after = |_: &_| authority.shown(&name, now);
-            let (token, expires) = Change::JoinToken.make(authority, &ticket, &name, now, make, after)?;
+            let (token, expires) =
+                AuthorityChange::JoinToken.make(authority, &ticket, &name, now, make, after)?;
             let authority_sha256 = authority.fingerprint().to_owned();
             Ok(v1::CreateTokenResponse { token, expires, authority_sha256 })
         });
@@ -191,11 +192,11 @@ impl EnrollService for Enrollment {
         let ticket = Ticket::of(request.extensions());
         let v1::RevokeRequest { cluster, node } = request.into_inner();
         let name = Name { cluster, node };
-        ticket.about(Change::Revocation.of(&name));
+        ticket.about(AuthorityChange::Revocation.of(&name));
         let revoked = self.with(move |authority, now| {
             let revoke = || authority.register().revoke(&name, now);
             let after = |(): &()| authority.shown(&name, now);
-            Change::Revocation.make(authority, &ticket, &name, now, revoke, after)
+            AuthorityChange::Revocation.make(authority, &ticket, &name, now, revoke, after)
         });
         revoked.await?;
         Ok(Response::new(v1::RevokeResponse {}))

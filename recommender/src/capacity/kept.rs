@@ -28,7 +28,7 @@ pub(crate) struct Point {
 
 /// All answers kept, by question.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct AnswerHistory {
     pub(crate) series: BTreeMap<String, VecDeque<Point>>,
 }
 
@@ -38,7 +38,7 @@ struct Stored {
     series: BTreeMap<String, VecDeque<Point>>,
 }
 
-impl Kept {
+impl AnswerHistory {
     /// Adds an answer; the oldest goes when there are more than `most`. Answers of a later time were given while the clock
     /// was ahead, and are no trend.
     pub(crate) fn add(&mut self, question: &str, point: Point, most: usize) {
@@ -165,8 +165,8 @@ mod tests {
     fn what_is_written_is_read_and_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("watched.json");
-        assert_eq!(Kept::read(&path).unwrap(), Kept::default());
-        let mut kept = Kept::default();
+        assert_eq!(AnswerHistory::read(&path).unwrap(), AnswerHistory::default());
+        let mut kept = AnswerHistory::default();
         for point in line(&[4, 3, 2, 1]) {
             kept.add("web", point, 3);
         }
@@ -180,10 +180,10 @@ mod tests {
         assert_eq!(ahead.series["web"].iter().map(|p| p.count).collect::<Vec<_>>(), [3, 2, 1, 0]);
         assert!(ahead.series["web"].iter().all(|p| p.time_usec < 20_004 * DAY));
         kept.write(&path).unwrap();
-        assert_eq!(Kept::read(&path).unwrap(), kept);
+        assert_eq!(AnswerHistory::read(&path).unwrap(), kept);
         for text in ["", "{", r#"{"version": 2, "series": {}}"#] {
             std::fs::write(&path, text).unwrap();
-            assert!(Kept::read(&path).is_err(), "{text}");
+            assert!(AnswerHistory::read(&path).is_err(), "{text}");
         }
     }
 }

@@ -19,8 +19,8 @@ use evenkeel_model::resource_type::ResourceTypes;
 use crate::api::Context;
 use crate::followed::Followed;
 use crate::recommend::list;
-use pool::Wanted;
-use read::Asked;
+use pool::StillWanted;
+use read::CapacityRequest;
 use reported::Reported;
 
 /// Why a question got no answer.
@@ -41,8 +41,12 @@ pub(crate) enum EstimateError {
 ///
 /// # Errors
 /// [`EstimateError`].
-pub(crate) fn estimate(context: &Context, asked: Asked, wanted: &Wanted) -> Result<Whole, EstimateError> {
-    let Asked { mut question, snapshot, cluster, recommended } = asked;
+pub(crate) fn estimate(
+    context: &Context,
+    asked: CapacityRequest,
+    wanted: &StillWanted,
+) -> Result<Whole, EstimateError> {
+    let CapacityRequest { mut question, snapshot, cluster, recommended } = asked;
     if let Some(types) = types(context) {
         let shapes = question.shapes.iter_mut().map(|shape| &mut shape.pod);
         shapes.chain(&mut question.first).for_each(|pod| pod.fill(&types));
@@ -58,7 +62,7 @@ pub(crate) fn estimate(context: &Context, asked: Asked, wanted: &Wanted) -> Resu
     let (snapshot, changed) = match snapshot {
         Some(snapshot) => (snapshot, None),
         None => {
-            let source = Source::of(context, &cluster)?;
+            let source = ClusterSource::of(context, &cluster)?;
             let changed = match &wishes {
                 Some(by) => Some(RightSizedCluster { cluster: source.load(context, Some(by))?.cluster, by }),
                 None => None,
@@ -76,14 +80,14 @@ pub(crate) fn estimate(context: &Context, asked: Asked, wanted: &Wanted) -> Resu
 }
 
 /// Where a cluster that nobody sent is known from.
-enum Source<'a> {
+enum ClusterSource<'a> {
     /// Its API server.
     Followed(&'a Followed),
     /// Its agents.
     Reported(Reported),
 }
 
-impl<'a> Source<'a> {
+impl<'a> ClusterSource<'a> {
     /// The API server counts before the agents, which see what runs on their nodes alone.
     fn of(context: &'a Context, cluster: &str) -> Result<Self, EstimateError> {
         match context.readiness.followed().filter(|followed| followed.is_meant(cluster)) {

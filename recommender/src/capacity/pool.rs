@@ -7,7 +7,7 @@ use std::thread;
 
 use tokio::sync::oneshot;
 
-pub(crate) use crate::turns::Wanted;
+pub(crate) use crate::turns::StillWanted;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -20,12 +20,12 @@ pub(crate) struct Busy;
 #[derive(Debug, Clone)]
 pub(crate) struct Pool {
     jobs: SyncSender<Job>,
-    counters: Arc<Counters>,
+    counters: Arc<PoolCounters>,
 }
 
 /// What the pool has done.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct PoolCounters {
     /// Questions answered.
     pub(crate) answered: AtomicU64,
     /// Questions refused for lack of room.
@@ -35,14 +35,14 @@ pub(crate) struct Counters {
 }
 
 /// An answer that is on its way; dropping it gives the question up.
-pub(crate) struct Waiting<T> {
+pub(crate) struct PendingAnswer<T> {
     answer: oneshot::Receiver<T>,
-    wanted: Wanted,
-    counters: Arc<Counters>,
+    wanted: StillWanted,
+    counters: Arc<PoolCounters>,
     done: bool,
 }
 
-impl<T> Waiting<T> {
+impl<T> PendingAnswer<T> {
     /// The answer; nothing when the thread failed.
     pub(crate) async fn answer(mut self) -> Option<T> {
         let answer = (&mut self.answer).await.ok();
@@ -52,7 +52,7 @@ impl<T> Waiting<T> {
     }
 }
 
-impl<T> Drop for Waiting<T> {
+impl<T> Drop for PendingAnswer<T> {
     fn drop(&mut self) {
         self.wanted.give_up();
         if !self.done {
@@ -82,10 +82,10 @@ impl Pool {
     /// [`Busy`] when the queue is full.
     pub(crate) fn submit<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Wanted) -> T + Send + 'static,
-    ) -> Result<Waiting<T>, Busy> {
+        work: impl FnOnce(&StillWanted) -> T + Send + 'static,
+    ) -> Result<PendingAnswer<T>, Busy> {
         let (told, answer) = oneshot::channel();
-        let wanted = Wanted::default();
+        let wanted = StillWanted::default();
         let asked = wanted.clone();
         let job: Job = Box::new(move || {
             if asked.is_wanted() {
@@ -94,7 +94,7 @@ impl Pool {
             }
         });
         match self.jobs.try_send(job) {
-            Ok(()) => Ok(Waiting { answer, wanted, counters: Arc::clone(&self.counters), done: false }),
+            Ok(()) => Ok(PendingAnswer { answer, wanted, counters: Arc::clone(&self.counters), done: false }),
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                 self.counters.refused.fetch_add(1, Ordering::Relaxed);
                 Err(Busy)
@@ -103,7 +103,7 @@ impl Pool {
     }
 
     /// What it has done.
-    pub(crate) fn counters(&self) -> &Counters {
+    pub(crate) fn counters(&self) -> &PoolCounters {
         &self.counters
     }
 }

@@ -14,7 +14,7 @@ use evenkeel_model::yaml::{self, YamlBounds};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::pool::Wanted;
+use super::pool::StillWanted;
 use crate::policy::listed;
 
 /// What is read as YAML; larger snapshots are given as JSON, which is read as a stream.
@@ -31,7 +31,7 @@ pub(crate) type Types<'a> = Option<&'a ResourceTypes>;
 
 /// A question that was read, and the cluster it is about where one was posted.
 #[derive(Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct CapacityRequest {
     /// The question.
     pub(crate) question: CapacityQuestion,
     /// The posted cluster; what agents reported without.
@@ -47,7 +47,7 @@ pub(crate) struct Interrupted<'a, R> {
     /// Where the text comes from.
     pub(crate) inner: R,
     /// Whether somebody waits.
-    pub(crate) wanted: &'a Wanted,
+    pub(crate) wanted: &'a StillWanted,
 }
 
 impl<R: Read> Read for Interrupted<'_, R> {
@@ -63,7 +63,7 @@ impl<R: Read> Read for Interrupted<'_, R> {
 ///
 /// # Errors
 /// What is wrong, with its place.
-pub(crate) fn question(reader: impl Read, types: Types<'_>) -> Result<Asked, String> {
+pub(crate) fn question(reader: impl Read, types: Types<'_>) -> Result<CapacityRequest, String> {
     let mut text = JsonStream::new(reader).map_err(said)?;
     if text.begins_with(b"{").map_err(said)? {
         return json_question(&mut text, types).map_err(said);
@@ -73,7 +73,7 @@ pub(crate) fn question(reader: impl Read, types: Types<'_>) -> Result<Asked, Str
 }
 
 /// The snapshot is read as it arrives, the rest when all of it is there.
-fn json_question(text: &mut JsonStream<impl Read>, types: Types<'_>) -> Result<Asked, StreamError> {
+fn json_question(text: &mut JsonStream<impl Read>, types: Types<'_>) -> Result<CapacityRequest, StreamError> {
     let fill = |pod: &mut Pod| types.into_iter().for_each(|types| pod.fill(types));
     let (mut members, mut snapshot) = (Members::begin(text)?, None);
     while let Some(key) = members.next(text)? {
@@ -91,7 +91,7 @@ fn json_question(text: &mut JsonStream<impl Read>, types: Types<'_>) -> Result<A
     let read = EnvelopeSeed(types).deserialize(&mut serde_json::Deserializer::from_slice(rest.text()));
     let asked = read.map_err(|error| rest.error(&error))?;
     text.end()?;
-    Ok(Asked { snapshot: snapshot.or(asked.snapshot), ..asked })
+    Ok(CapacityRequest { snapshot: snapshot.or(asked.snapshot), ..asked })
 }
 
 fn said(error: StreamError) -> String {
@@ -198,22 +198,22 @@ fn documents(reader: impl Read) -> Result<Vec<Value>, String> {
 struct EnvelopeSeed<'a>(Types<'a>);
 
 impl<'de> DeserializeSeed<'de> for EnvelopeSeed<'_> {
-    type Value = Asked;
+    type Value = CapacityRequest;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Asked, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<CapacityRequest, D::Error> {
         deserializer.deserialize_map(self)
     }
 }
 
 impl<'de> Visitor<'de> for EnvelopeSeed<'_> {
-    type Value = Asked;
+    type Value = CapacityRequest;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a question: an object with pods, and perhaps a snapshot and options")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Asked, A::Error> {
-        let mut asked = Asked::default();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<CapacityRequest, A::Error> {
+        let mut asked = CapacityRequest::default();
         let mut written = Map::new();
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {

@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
-use super::kept::{Kept, Point, Trend, trend};
-use super::read::{self, Asked};
+use super::kept::{AnswerHistory, Point, Trend, trend};
+use super::read::{self, CapacityRequest};
 use super::{EstimateError, estimate};
 use crate::api::Context;
 use crate::config::{CapacitySection, WatchSection};
@@ -21,17 +21,17 @@ const POD_BYTES: u64 = 2 << 20;
 
 /// The answers so far, and what went wrong last; shared by the loop and the interfaces.
 #[derive(Debug, Clone)]
-pub(crate) struct Watched(Arc<Mutex<Inner>>);
+pub(crate) struct Watched(Arc<Mutex<WatchedAnswers>>);
 
 #[derive(Debug)]
-struct Inner {
-    kept: Kept,
-    trouble: BTreeMap<String, Unanswered>,
+struct WatchedAnswers {
+    kept: AnswerHistory,
+    trouble: BTreeMap<String, MissingAnswer>,
     path: PathBuf,
 }
 
 /// One question with what is known of it.
-pub(crate) struct Line {
+pub(crate) struct WatchedQuestion {
     /// Name.
     pub(crate) question: String,
     /// Time between two answers, seconds.
@@ -41,19 +41,19 @@ pub(crate) struct Line {
     /// How they change; nothing with too few.
     pub(crate) trend: Option<Trend>,
     /// Why there was no answer last.
-    pub(crate) trouble: Option<Unanswered>,
+    pub(crate) trouble: Option<MissingAnswer>,
 }
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Unanswered {
+pub(crate) enum MissingAnswer {
     /// It would be of a part of the cluster, or of another time: asked again within a second.
     Waiting(String),
     /// The attempt failed.
     Failed(String),
 }
 
-impl Unanswered {
+impl MissingAnswer {
     /// For people.
     pub(crate) fn why(&self) -> &str {
         match self {
@@ -65,27 +65,27 @@ impl Unanswered {
 impl Watched {
     /// With what was kept before; a file that cannot be used is set aside.
     pub(crate) fn open(path: PathBuf) -> Self {
-        let kept = Kept::read(&path).unwrap_or_else(|error| {
+        let kept = AnswerHistory::read(&path).unwrap_or_else(|error| {
             let aside = path.with_extension("damaged");
             warn!(path = %path.display(), %error, aside = %aside.display(), "the answers kept cannot be read; beginning anew");
             if let Err(error) = std::fs::rename(&path, &aside) {
                 warn!(%error, "they cannot be set aside either");
             }
-            Kept::default()
+            AnswerHistory::default()
         });
-        Self(Arc::new(Mutex::new(Inner { kept, trouble: BTreeMap::new(), path })))
+        Self(Arc::new(Mutex::new(WatchedAnswers { kept, trouble: BTreeMap::new(), path })))
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, WatchedAnswers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The configured questions.
-    pub(crate) fn lines(&self, config: &CapacitySection) -> Vec<Line> {
+    pub(crate) fn lines(&self, config: &CapacitySection) -> Vec<WatchedQuestion> {
         let inner = self.inner();
         let line = |watch: &WatchSection| {
             let points = inner.kept.series.get(&watch.name);
-            Line {
+            WatchedQuestion {
                 question: watch.name.clone(),
                 interval_seconds: watch.interval.get().as_secs(),
                 points: points.map(|points| points.iter().cloned().collect()).unwrap_or_default(),
@@ -97,7 +97,7 @@ impl Watched {
     }
 
     /// Takes an answer in and makes it durable; blocks on the disk.
-    fn answered(&self, question: &str, answer: Result<Point, Unanswered>, most: usize) {
+    fn answered(&self, question: &str, answer: Result<Point, MissingAnswer>, most: usize) {
         let (kept, path) = {
             let mut inner = self.inner();
             match answer {
@@ -108,10 +108,12 @@ impl Watched {
                 Err(why) => {
                     let before = inner.trouble.get(question);
                     match &why {
-                        Unanswered::Failed(text) if before != Some(&why) => {
+                        MissingAnswer::Failed(text) if before != Some(&why) => {
                             warn!(question, why = text, "a watched question was not answered");
                         }
-                        Unanswered::Waiting(text) if !matches!(before, Some(Unanswered::Waiting(_))) => {
+                        MissingAnswer::Waiting(text)
+                            if !matches!(before, Some(MissingAnswer::Waiting(_))) =>
+                        {
                             info!(question, why = text, "a watched question is asked later");
                         }
                         _ => {}
@@ -147,7 +149,7 @@ pub(crate) async fn run(context: Context, stopping: watch::Receiver<bool>) {
             answer = answer(&context, watch) => answer,
             () = ended(stopping.clone()) => return,
         };
-        let waits = matches!(answer, Err(Unanswered::Waiting(_)));
+        let waits = matches!(answer, Err(MissingAnswer::Waiting(_)));
         let watched = context.watched.clone();
         let (name, most) = (watch.name.clone(), context.config.now().capacity.points);
         // A fault there is told by the runtime; the next answer is kept again.
@@ -158,11 +160,11 @@ pub(crate) async fn run(context: Context, stopping: watch::Receiver<bool>) {
     }
 }
 
-async fn answer(context: &Context, watch: &WatchSection) -> Result<Point, Unanswered> {
+async fn answer(context: &Context, watch: &WatchSection) -> Result<Point, MissingAnswer> {
     if let Some(why) = not_yet(context) {
-        return Err(Unanswered::Waiting(why));
+        return Err(MissingAnswer::Waiting(why));
     }
-    ask(context, watch).await.map_err(Unanswered::Failed)
+    ask(context, watch).await.map_err(MissingAnswer::Failed)
 }
 
 /// Why an answer now would not be one about the cluster: nodes known before have not connected again (after a start, or
@@ -197,8 +199,8 @@ fn not_yet(context: &Context) -> Option<String> {
 
 async fn ask(context: &Context, watch: &WatchSection) -> Result<Point, String> {
     let (asking, path) = (context.clone(), watch.pod.clone());
-    let work = move |wanted: &super::pool::Wanted| {
-        let mut asked = Asked::default();
+    let work = move |wanted: &super::pool::StillWanted| {
+        let mut asked = CapacityRequest::default();
         asked.question.asks(pods(&path).map_err(EstimateError::Unreadable)?);
         estimate(&asking, asked, wanted)
     };

@@ -9,7 +9,7 @@ use evenkeel_store::clock::WallClock;
 
 use super::kubernetes::{KubernetesArgs, objects};
 use crate::audit::{Object, offline};
-use crate::authority::service::Change;
+use crate::authority::service::AuthorityChange;
 use crate::authority::{Authority, Name};
 use crate::config::{Config, Sources, load};
 
@@ -77,12 +77,12 @@ pub fn ca(action: &CaAction, sources: &Sources) -> anyhow::Result<String> {
         CaAction::Token { name: text } => {
             let (name, command) = (name(text)?, "evenkeel-recommender ca token");
             let make = || Ok(authority.token(&name, now)?.0);
-            recorded(&config, command, Change::JoinToken, &authority, &name, now, make)?
+            recorded(&config, command, AuthorityChange::JoinToken, &authority, &name, now, make)?
         }
         CaAction::Revoke { name: text } => {
             let (name, command) = (name(text)?, "evenkeel-recommender ca revoke");
             let revoke = || Ok(authority.register().revoke(&name, now)?);
-            recorded(&config, command, Change::Revocation, &authority, &name, now, revoke)?;
+            recorded(&config, command, AuthorityChange::Revocation, &authority, &name, now, revoke)?;
             format!("node {name} is refused until it joins anew: evenkeel-recommender ca token {name}")
         }
         CaAction::List => listed(&authority, now),
@@ -110,7 +110,7 @@ fn open(config: &Config, now: u64) -> anyhow::Result<Authority> {
 fn recorded<T>(
     config: &Config,
     command: &str,
-    change: Change,
+    change: AuthorityChange,
     authority: &Authority,
     name: &Name,
     now: u64,

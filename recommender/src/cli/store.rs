@@ -23,8 +23,8 @@ Exit status: 0 nothing is lost, 1 something is, or it cannot be read.")]
         /// Another directory than the configuration's: a state directory or a backup
         directory: Option<PathBuf>,
         /// How to print what was found
-        #[arg(short, long, value_enum, default_value_t = Form::Table, value_name = "FORM")]
-        output: Form,
+        #[arg(short, long, value_enum, default_value_t = StoreFormat::Table, value_name = "FORM")]
+        output: StoreFormat,
     },
     /// Copy the state directory to an empty or new one, and check the copy; a recommender may be running
     #[command(after_help = "Examples:
@@ -36,8 +36,8 @@ It holds what the state directory holds: with tls.authority also the authority's
         /// Where to: a directory that is empty or not there, outside of the state directory
         directory: PathBuf,
         /// How to print what was copied
-        #[arg(short, long, value_enum, default_value_t = Form::Table, value_name = "FORM")]
-        output: Form,
+        #[arg(short, long, value_enum, default_value_t = StoreFormat::Table, value_name = "FORM")]
+        output: StoreFormat,
     },
     /// Copy a backup to the state directory, which must be empty or not there; the recommender must not be running
     #[command(after_help = "Examples:
@@ -52,14 +52,14 @@ Stop the recommender and its socket before, and move what is there aside. Second
         #[arg(long)]
         damaged: bool,
         /// How to print what was restored
-        #[arg(short, long, value_enum, default_value_t = Form::Table, value_name = "FORM")]
-        output: Form,
+        #[arg(short, long, value_enum, default_value_t = StoreFormat::Table, value_name = "FORM")]
+        output: StoreFormat,
     },
 }
 
 /// How to print it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Form {
+pub enum StoreFormat {
     /// Lines for people
     Table,
     /// JSON, whose names are kept stable
@@ -86,8 +86,8 @@ pub fn store(action: &StoreAction, sources: &Sources) -> anyhow::Result<(String,
         }
     };
     let text = match output {
-        Form::Table => text(&report, done),
-        Form::Json => evenkeel_model::shown::json(serde_json::to_string_pretty(&report)?),
+        StoreFormat::Table => text(&report, done),
+        StoreFormat::Json => evenkeel_model::shown::json(serde_json::to_string_pretty(&report)?),
     };
     Ok((text, report.is_whole()))
 }

@@ -32,9 +32,9 @@ const AT_RUN_TIME: [&str; 17] = [
 
 /// The configuration in force, shared by everything that looks at it.
 #[derive(Debug, Clone)]
-pub struct InForce(Arc<RwLock<Arc<Config>>>);
+pub struct LiveConfig(Arc<RwLock<Arc<Config>>>);
 
-impl InForce {
+impl LiveConfig {
     /// The configuration of the start.
     pub fn new(config: &Config) -> Self {
         Self(Arc::new(RwLock::new(Arc::new(config.clone()))))
@@ -102,7 +102,7 @@ mod tests {
             [recommend]\nmax_policies = 7\nwatch_interval = \"77s\"\n\
             [[recommend.limit_ranges]]\nnamespace = \"n\"\n\
             [serve]\ndrain = \"7s\"\nmetric_rows = 7\nrequest_timeout = \"7s\"\n";
-        let live = InForce::new(&Config::default());
+        let live = LiveConfig::new(&Config::default());
         let reloaded = live.reload(&read(changed));
         assert_eq!(
             (reloaded.applied.len(), &reloaded.restart),

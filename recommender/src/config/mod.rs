@@ -38,7 +38,7 @@ pub use capacity::{CapacitySection, WatchSection};
 pub use dashboard::DashboardSection;
 pub use evenkeel_settings::{ConfigError, ConfigErrors, Size, Span};
 pub use kubernetes::KubernetesSection;
-pub use live::InForce;
+pub use live::LiveConfig;
 pub(crate) use load::values;
 pub use load::{Sources, load};
 pub use node_name::NodeNameSection;

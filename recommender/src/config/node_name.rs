@@ -31,7 +31,7 @@ impl NodeNameSection {
 
     /// The cluster and the node that a name of the pattern's kind has.
     pub(crate) fn named(&self, name: &str) -> Option<(String, String)> {
-        let Parts { before, between, after, node_first } = self.parts()?;
+        let PatternParts { before, between, after, node_first } = self.parts()?;
         let middle = name.strip_prefix(before)?.strip_suffix(after)?;
         let owned = |(cluster, node): (&str, &str)| {
             self.fits(cluster, node).then(|| (cluster.to_owned(), node.to_owned()))
@@ -54,7 +54,7 @@ impl NodeNameSection {
     }
 
     /// What stands around and between cluster and node; `None` where the pattern is none.
-    fn parts(&self) -> Option<Parts<'_>> {
+    fn parts(&self) -> Option<PatternParts<'_>> {
         let of = |word: &str| {
             let mut found = self.name.match_indices(word);
             let first = found.next().map(|(at, _)| at);
@@ -65,7 +65,7 @@ impl NodeNameSection {
         let text = self.name.as_str();
         let Some(cluster) = cluster else {
             let (before, after) = (&text[..node], &text[node + NODE.len()..]);
-            return Some(Parts { before, between: None, after, node_first: true });
+            return Some(PatternParts { before, between: None, after, node_first: true });
         };
         let node_first = node < cluster;
         let (first, first_end, second, second_end) = match node_first {
@@ -74,7 +74,7 @@ impl NodeNameSection {
         };
         let between = &text[first_end..second];
         let parting = if self.is_uri() { '/' } else { '.' };
-        between.contains(parting).then_some(Parts {
+        between.contains(parting).then_some(PatternParts {
             before: &text[..first],
             between: Some(between),
             after: &text[second_end..],
@@ -105,7 +105,7 @@ impl NodeNameSection {
 }
 
 /// A pattern, taken apart.
-struct Parts<'a> {
+struct PatternParts<'a> {
     before: &'a str,
     between: Option<&'a str>,
     after: &'a str,

@@ -20,13 +20,13 @@ const HEAD: &str = "cluster,namespace,workload,container,replicas,class,class_th
 
 /// What can be written.
 #[derive(Clone, Copy)]
-enum Form {
+enum ExportFormat {
     Csv,
     Json,
     Patch,
 }
 
-impl Form {
+impl ExportFormat {
     fn of(name: &str) -> Option<Self> {
         match name {
             "csv" => Some(Self::Csv),
@@ -63,7 +63,7 @@ pub(super) async fn workloads(
     let query: Query = parameters(&request)?;
     let identity = Identity::of(request.extensions());
     allowed(&identity, Role::View, &query.namespace, PLACE).await?;
-    let form = Form::of(&query.form).ok_or_else(|| {
+    let form = ExportFormat::of(&query.form).ok_or_else(|| {
         let why = format!("form {:?} is not known", query.form);
         problem(StatusCode::BAD_REQUEST, "nothing was written", why, "ask for csv, json or patch")
     })?;

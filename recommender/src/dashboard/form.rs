@@ -14,9 +14,9 @@ const MOST: usize = 32;
 
 /// A form's fields by name; of a name given twice the last one.
 #[derive(Debug, Default)]
-pub(super) struct Form(BTreeMap<String, String>);
+pub(super) struct FormFields(BTreeMap<String, String>);
 
-impl Form {
+impl FormFields {
     /// The form of a request; the router's limit on bodies holds.
     pub(super) async fn of(request: Request) -> Result<Self, Problem> {
         let refused = |why: String| {
@@ -81,14 +81,14 @@ mod tests {
 
     #[test]
     fn a_form_is_read_as_browsers_write_it() {
-        let form = Form::read(b"text=a%3A+1%0D%0Ab%3A+%C3%BC&on=&x=%zz&y").unwrap();
+        let form = FormFields::read(b"text=a%3A+1%0D%0Ab%3A+%C3%BC&on=&x=%zz&y").unwrap();
         assert_eq!(form.text("text"), "a: 1\nb: ü");
         assert_eq!(
             (form.text("on"), form.text("x"), form.text("y"), form.text("z")),
             ("".into(), "%zz".into(), "".into(), "".into())
         );
-        assert!(Form::read(b"x=%ff").is_none(), "no UTF-8");
+        assert!(FormFields::read(b"x=%ff").is_none(), "no UTF-8");
         let many: String = (0..40).map(|n| format!("f{n}=1&")).collect();
-        assert!(Form::read(many.as_bytes()).is_none());
+        assert!(FormFields::read(many.as_bytes()).is_none());
     }
 }

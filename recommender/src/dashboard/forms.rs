@@ -13,7 +13,7 @@ use evenkeel_proto::v1::{self};
 use tokio::sync::watch;
 use tonic::Code;
 
-use super::form::Form;
+use super::form::FormFields;
 use super::session::Sessions;
 use super::{Dashboard, Sheet, Visit, gather, pages, problem, see, switch};
 use crate::api::capacity as api;
@@ -30,10 +30,10 @@ type Answer = Result<Response, Problem>;
 const LONGEST: usize = 10_000;
 
 /// The form of a request, once it carries the word of its page.
-async fn form(dashboard: &Dashboard, request: Request) -> Result<(Visit, Form), Problem> {
+async fn form(dashboard: &Dashboard, request: Request) -> Result<(Visit, FormFields), Problem> {
     let visit = dashboard.visit(&request);
     let visit = visit.await;
-    let form = Form::of(request).await?;
+    let form = FormFields::of(request).await?;
     Sessions::checked(&form.text("csrf"), &visit.viewer.csrf)?;
     Ok((visit, form))
 }
@@ -97,7 +97,7 @@ pub(super) async fn policies(From(dashboard): At, request: Request) -> Answer {
     }
 }
 
-async fn apply(dashboard: &Dashboard, visit: &Visit, form: &Form, ticket: Ticket, dry: bool) -> Answer {
+async fn apply(dashboard: &Dashboard, visit: &Visit, form: &FormFields, ticket: Ticket, dry: bool) -> Answer {
     let text = form.text("text");
     let made = applied(&dashboard.site, (&visit.identity, ticket), None, text.as_str().into(), dry).await;
     let mut editor = page::policies::Editor { text, existing: existing(form), ..Default::default() };
@@ -124,12 +124,12 @@ async fn apply(dashboard: &Dashboard, visit: &Visit, form: &Form, ticket: Ticket
     Ok(response)
 }
 
-fn existing(form: &Form) -> Option<[String; 3]> {
+fn existing(form: &FormFields) -> Option<[String; 3]> {
     let all = ["kind", "namespace", "name"].map(|field| form.text(field));
     (!all[2].is_empty()).then_some(all)
 }
 
-async fn delete(dashboard: &Dashboard, visit: &Visit, form: &Form, ticket: Ticket) -> Answer {
+async fn delete(dashboard: &Dashboard, visit: &Visit, form: &FormFields, ticket: Ticket) -> Answer {
     let wrong = |why: String| {
         problem(StatusCode::NOT_FOUND, "nothing was deleted", why, "see the list of those there are")
     };

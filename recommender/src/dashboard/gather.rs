@@ -22,8 +22,8 @@ use super::Dashboard;
 use crate::allocated::AT_MOST_USEC;
 use crate::api::{Context, convert};
 use crate::recommend::list;
-use crate::recommend::series::{Asked, Step, places, size, throttled};
-use crate::recommend::usage::{self, Question};
+use crate::recommend::series::{SeriesRequest, SeriesStep, places, size, throttled};
+use crate::recommend::usage::{self, UsageScope};
 
 /// Decisions that are counted on the overview: those of the last day.
 const DAY_MS: u64 = 86_400_000;
@@ -300,9 +300,9 @@ pub(super) struct Whose {
 }
 
 impl Whose {
-    fn question(&self) -> Question {
+    fn question(&self) -> UsageScope {
         let name = |text: &String| text.clone();
-        Question {
+        UsageScope {
             namespace: name(&self.namespace),
             workload: name(&self.workload),
             container: name(&self.container),
@@ -329,10 +329,10 @@ pub(super) fn workload(context: &Context, whose: &Whose) -> Option<WorkloadPage>
     let (seconds, step) =
         RANGES.iter().find(|(name, ..)| *name == whose.range).map_or((86_400, 60), |r| (r.2, r.3));
     let now = context.engine.now_usec() / 1_000_000;
-    let asked = Asked {
+    let asked = SeriesRequest {
         whose: whose.question(),
         resource: Resource::Cpu,
-        step: Step::Minute,
+        step: SeriesStep::Minute,
         from: now.saturating_sub(seconds),
         to: 0,
     };
@@ -410,8 +410,8 @@ fn of_workload(all: Vec<Decision>, whose: &Whose, replicas: &[Replica]) -> Vec<D
 
 /// Use over time; seconds of the replica that used most in its last one.
 fn series(context: &Context, whose: &Whose, resource: Resource, (from, step): (u64, u64)) -> UsageSeries {
-    let Some(of) = Step::of_seconds(step) else { return UsageSeries::default() };
-    let asked = Asked { whose: whose.question(), resource, step: of, from, to: 0 };
+    let Some(of) = SeriesStep::of_seconds(step) else { return UsageSeries::default() };
+    let asked = SeriesRequest { whose: whose.question(), resource, step: of, from, to: 0 };
     let mut found: Vec<Vec<(u64, u64)>> = Vec::new();
     // Not in the head of the loop, where the state would be held for all of it.
     let all = places(&context.engine.state().study(), &asked);
@@ -420,7 +420,7 @@ fn series(context: &Context, whose: &Whose, resource: Resource, (from, step): (u
         while place.has_more() && context.is_wanted() && values.len() < VALUES {
             let pieces = place.read(&context.engine.state().study(), &asked, context.engine.now_usec());
             match of {
-                Step::Second => found.extend(pieces.into_iter().map(|piece| piece.values)),
+                SeriesStep::Second => found.extend(pieces.into_iter().map(|piece| piece.values)),
                 _ => values.extend(pieces.into_iter().flat_map(|piece| piece.values)),
             }
         }

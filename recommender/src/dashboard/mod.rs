@@ -200,7 +200,8 @@ pub(crate) async fn around(dashboard: Arc<Dashboard>, mut request: Request, next
         return next.run(request).await;
     }
     dashboard.sessions.stand_in(request.headers_mut());
-    let asked = Asked { is_get: *request.method() == Method::GET, path, to: request.uri().to_string() };
+    let asked =
+        ErrorContext { is_get: *request.method() == Method::GET, path, to: request.uri().to_string() };
     let response = next.run(request).await;
     let mut response = dashboard.shown(asked, response).await;
     guarded(response.headers_mut());
@@ -208,7 +209,7 @@ pub(crate) async fn around(dashboard: Arc<Dashboard>, mut request: Request, next
 }
 
 /// What of a request matters to how an error is shown.
-struct Asked {
+struct ErrorContext {
     is_get: bool,
     path: String,
     to: String,
@@ -216,7 +217,7 @@ struct Asked {
 
 impl Dashboard {
     /// The answer as a page, where it is an error of the API.
-    async fn shown(&self, asked: Asked, response: Response) -> Response {
+    async fn shown(&self, asked: ErrorContext, response: Response) -> Response {
         let status = response.status();
         let is_json =
             response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");

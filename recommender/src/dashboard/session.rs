@@ -14,7 +14,7 @@ use evenkeel_dashboard::page;
 use evenkeel_net::Peer;
 use serde::Deserialize;
 
-use super::form::Form;
+use super::form::FormFields;
 use super::{Dashboard, ROOT, hash, hexadecimal, html, problem, see};
 use crate::api::http::{Problem, parameters};
 use crate::identity::{Identity, Role};
@@ -159,7 +159,7 @@ pub(super) async fn sign_in(
 ) -> Result<Response, Problem> {
     let peer = request.extensions().get::<Peer>().cloned();
     from_a_browser_here(request.headers())?;
-    let form = Form::of(request).await?;
+    let form = FormFields::of(request).await?;
     let (token, next) = (form.text("token").trim().to_owned(), form.text("next"));
     let next = own(&next).to_owned();
     let refused = |why: &str| html(StatusCode::UNAUTHORIZED, page::sign_in::page(Some(why), &next));
@@ -187,7 +187,7 @@ pub(super) async fn sign_out(
 ) -> Result<Response, Problem> {
     let value = request.headers().get(header::COOKIE).and_then(of_cookies).unwrap_or_default();
     let name = Identity::of(request.extensions()).name().unwrap_or_default();
-    let form = Form::of(request).await?;
+    let form = FormFields::of(request).await?;
     Sessions::checked(&form.text("csrf"), &dashboard.sessions.word(&name, &value))?;
     dashboard.sessions.end(&value);
     Ok(with_cookie(see("/ui/sign-in"), "", Duration::ZERO, dashboard.is_encrypted))

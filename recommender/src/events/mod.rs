@@ -30,7 +30,7 @@ use crate::config::KubernetesSection;
 use crate::followed::Followed;
 use crate::serve::ended;
 use conditions::Conditions;
-use tally::{Due, Tally};
+use tally::{Due, EventTally};
 
 /// How often decisions are looked for.
 const LOOK: Duration = Duration::from_secs(1);
@@ -63,7 +63,7 @@ pub(crate) struct Events {
 
 /// What was done so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct EventCounts {
     /// Events that are to be made.
     pub(crate) waiting: u64,
     /// Events and series written.
@@ -94,9 +94,9 @@ impl Events {
     }
 
     /// What was done so far.
-    pub(crate) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> EventCounts {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Counts {
+        EventCounts {
             waiting: read(&self.waiting),
             written: read(&self.written),
             dropped: read(&self.dropped),
@@ -157,9 +157,9 @@ impl Cursor {
 
 /// What came while another one tells, in case that it is gone.
 #[derive(Debug, Default)]
-struct Held(VecDeque<(Instant, NodeDecision)>);
+struct EventBacklog(VecDeque<(Instant, NodeDecision)>);
 
-impl Held {
+impl EventBacklog {
     /// What is to be told now: nothing while another one leads, and with the first that this one tells what came shortly before.
     fn pass(&mut self, new: Vec<NodeDecision>, leads: bool, now: Instant) -> Vec<NodeDecision> {
         self.0.extend(new.into_iter().map(|event| (now, event)));
@@ -180,8 +180,9 @@ pub(crate) async fn run(context: Context, stopped: watch::Receiver<bool>) {
         (Some(events), Some(followed)) => (Arc::clone(events), Arc::clone(followed)),
         _ => return,
     };
-    let mut writer = Writer { tally: Tally::new(context.engine.now_usec()), pause: None, failures: 0 };
-    let (mut cursor, mut held) = (Cursor::default(), Held::default());
+    let mut writer =
+        EventWriter { tally: EventTally::new(context.engine.now_usec()), pause: None, failures: 0 };
+    let (mut cursor, mut held) = (Cursor::default(), EventBacklog::default());
     let mut conditions = Conditions::default();
     let (of_events, of_conditions) = events.kinds;
     let looks = async {
@@ -214,13 +215,13 @@ pub(crate) async fn run(context: Context, stopped: watch::Receiver<bool>) {
     tokio::select! { () = looks => {}, () = ended(stopped) => {} }
 }
 
-struct Writer {
-    tally: Tally,
+struct EventWriter {
+    tally: EventTally,
     pause: Option<Instant>,
     failures: u32,
 }
 
-impl Writer {
+impl EventWriter {
     fn take(&mut self, followed: &Followed, new: &[NodeDecision]) {
         let now = Instant::now();
         for NodeDecision { node, decision } in
@@ -337,7 +338,7 @@ mod tests {
         };
         let told =
             |events: Vec<NodeDecision>| events.iter().map(|event| event.decision.seq).collect::<Vec<_>>();
-        let mut held = Held::default();
+        let mut held = EventBacklog::default();
         assert_eq!(told(held.pass(vec![event(1)], false, now)), [0; 0]);
         assert_eq!(told(held.pass(vec![event(2)], false, at(15))), [0; 0]);
         assert_eq!(told(held.pass(Vec::new(), false, at(21))), [0; 0]);

@@ -40,7 +40,7 @@ type Key = (String, String, String, String);
 
 /// One that is written, or is to be.
 #[derive(Debug)]
-struct Series {
+struct EventSeries {
     event: PodEvent,
     count: u64,
     /// What the API server was told; 0 before it was told anything.
@@ -61,8 +61,8 @@ pub(super) enum Due {
 
 /// Events that are counted.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
-    series: HashMap<Key, Series>,
+pub(super) struct EventTally {
+    series: HashMap<Key, EventSeries>,
     /// Keys of those that the API server was told nothing of yet.
     new: VecDeque<Key>,
     /// What is left of a pod's, and when that was.
@@ -72,7 +72,7 @@ pub(super) struct Tally {
     pub(super) dropped: u64,
 }
 
-impl Tally {
+impl EventTally {
     /// One whose events have other names than those of the runs before.
     pub(super) fn new(number: u64) -> Self {
         Self { number, ..Self::default() }
@@ -127,7 +127,8 @@ impl Tally {
             at: at.to_owned(),
             number: self.number,
         };
-        let series = Series { event, count: 1, told: 0, told_at: None, last: now, last_at: at.to_owned() };
+        let series =
+            EventSeries { event, count: 1, told: 0, told_at: None, last: now, last_at: at.to_owned() };
         self.series.insert(key.clone(), series);
         self.new.push_back(key);
     }
@@ -159,7 +160,7 @@ impl Tally {
         if let Some(key) = self.new.front() {
             return self.series.get(key).map(|one| (key.clone(), Due::First(one.event.clone())));
         }
-        let is_due = |one: &&Series| {
+        let is_due = |one: &&EventSeries| {
             one.told > 0
                 && one.told < one.count
                 && one.told_at.is_none_or(|at| now.duration_since(at) >= WRITTEN)
@@ -212,11 +213,11 @@ mod tests {
         }
     }
 
-    fn taken(tally: &mut Tally, decision: &v1::Decision, now: Instant) {
+    fn taken(tally: &mut EventTally, decision: &v1::Decision, now: Instant) {
         tally.take(decision, |namespace, _| (namespace == "shop").then(|| "u".to_owned()), AT, now);
     }
 
-    fn next(tally: &mut Tally, now: Instant) -> Option<Due> {
+    fn next(tally: &mut EventTally, now: Instant) -> Option<Due> {
         let (key, due) = tally.due(now)?;
         tally.told(&key, &due, now);
         Some(due)
@@ -224,7 +225,7 @@ mod tests {
 
     #[test]
     fn only_what_somebody_looks_for_is_an_event() {
-        let (now, mut tally) = (Instant::now(), Tally::default());
+        let (now, mut tally) = (Instant::now(), EventTally::default());
         for kind in ["found", "set", "converged", "classified", "node", "agent", "source", "gone"] {
             taken(&mut tally, &decision("shop/web", kind, "done"), now);
         }
@@ -245,7 +246,7 @@ mod tests {
 
     #[test]
     fn equal_ones_are_one_and_a_pod_has_a_bounded_number() {
-        let (start, mut tally) = (Instant::now(), Tally::default());
+        let (start, mut tally) = (Instant::now(), EventTally::default());
         let kill = decision("shop/web", "oom-kill", "done");
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         (0..5).for_each(|second| taken(&mut tally, &kill, at(second)));
@@ -260,7 +261,7 @@ mod tests {
         let Some(Due::First(later)) = next(&mut tally, at(1_000)) else { panic!("no event") };
         assert_ne!(later.name(), first.name());
         // A pod that tells of a new container each time.
-        let mut tally = Tally::default();
+        let mut tally = EventTally::default();
         for number in 0..100 {
             let mut kill = kill.clone();
             kill.container = Some(format!("c{number}"));

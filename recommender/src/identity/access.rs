@@ -13,7 +13,7 @@ use super::groups::Groups;
 use super::named::NodeNames;
 use super::rate::{self, Rates, Refusals};
 use super::tokens::{PREFIX, Tokens};
-use super::{Grant, Identity, Kubernetes, Proof, Refusal, Refused, Rights, Who};
+use super::{AccessRefusal, Grant, Identity, Kubernetes, Proof, RefusalKind, Rights, Who};
 use crate::authority::Authority;
 use crate::config::{CertificateSection, Config};
 use crate::leading::Leading;
@@ -166,7 +166,7 @@ impl Access {
         &self,
         peer: Option<&Peer>,
         authorization: Option<&[u8]>,
-    ) -> Result<Identity, Refusal> {
+    ) -> Result<Identity, AccessRefusal> {
         if let Some(header) = authorization {
             return self.holder(header, peer).await;
         }
@@ -181,9 +181,9 @@ impl Access {
     }
 
     /// The node or person that a certificate names.
-    fn certified(&self, certificate: &Certificate) -> Result<Identity, Refusal> {
-        let refused = |why: String| Refusal {
-            kind: Refused::Unnamed,
+    fn certified(&self, certificate: &Certificate) -> Result<Identity, AccessRefusal> {
+        let refused = |why: String| AccessRefusal {
+            kind: RefusalKind::Unnamed,
             why,
             remedy: "use one whose URI is spiffe://TRUST_DOMAIN/evenkeel/CLUSTER/NODE, with tls.trust_domain, one that has the \
                      form of tls.nodes, one that access.certificates gives roles, or that of a user of the cluster, with \
@@ -192,8 +192,8 @@ impl Access {
         // The connection may outlive it.
         if certificate.expires() <= self.now() {
             let remedy = "use a new one; an agent with a join token renews its own (evenkeel ca token NODE)";
-            return Err(Refusal {
-                kind: Refused::Unnamed,
+            return Err(AccessRefusal {
+                kind: RefusalKind::Unnamed,
                 why: "the certificate has ended".to_owned(),
                 remedy,
             });
@@ -236,13 +236,13 @@ impl Access {
     }
 
     /// Whether the authority has not revoked the node that an identity is, which rests on a certificate that began then.
-    fn is_admitted(&self, identity: &Identity, begins: Option<u64>) -> Result<(), Refusal> {
+    fn is_admitted(&self, identity: &Identity, begins: Option<u64>) -> Result<(), AccessRefusal> {
         let (Some(authority), Some(name)) = (&self.authority, identity.node()) else { return Ok(()) };
         if !authority.register().refuses(&name, begins) {
             return Ok(());
         }
-        Err(Refusal {
-            kind: Refused::Unnamed,
+        Err(AccessRefusal {
+            kind: RefusalKind::Unnamed,
             why: format!("node {name} was revoked"),
             remedy: "make a join token for it, and give it to its agent (evenkeel ca token NODE)",
         })
@@ -252,7 +252,7 @@ impl Access {
     ///
     /// # Errors
     /// Says what was taken back or has ended.
-    pub(crate) fn stands(&self, identity: &Identity) -> Result<(), Refusal> {
+    pub(crate) fn stands(&self, identity: &Identity) -> Result<(), AccessRefusal> {
         match &identity.proof() {
             Proof::Lasting => Ok(()),
             Proof::Token(hash) => {
@@ -260,8 +260,8 @@ impl Access {
                 if now.is_some_and(|now| now.is_as(identity)) {
                     return self.is_admitted(identity, None);
                 }
-                Err(Refusal {
-                    kind: Refused::Unnamed,
+                Err(AccessRefusal {
+                    kind: RefusalKind::Unnamed,
                     why: "the token was taken back, or its time is over".to_owned(),
                     remedy: "connect again with one that is in force (evenkeel-recommender token list)",
                 })
@@ -284,7 +284,7 @@ impl Access {
         self.clock.now_usec() / 1_000_000
     }
 
-    async fn holder(&self, header: &[u8], peer: Option<&Peer>) -> Result<Identity, Refusal> {
+    async fn holder(&self, header: &[u8], peer: Option<&Peer>) -> Result<Identity, AccessRefusal> {
         let token = bearer::token(header)
             .ok_or_else(|| not_taken("the header authorization holds no bearer token"))?;
         self.bearer(token, peer).await
@@ -294,7 +294,7 @@ impl Access {
     ///
     /// # Errors
     /// When nobody knows it.
-    pub(crate) async fn bearer(&self, token: &str, peer: Option<&Peer>) -> Result<Identity, Refusal> {
+    pub(crate) async fn bearer(&self, token: &str, peer: Option<&Peer>) -> Result<Identity, AccessRefusal> {
         self.shown(token, |kubernetes| async move { kubernetes.identify(token, peer).await }).await
     }
 
@@ -302,15 +302,15 @@ impl Access {
     ///
     /// # Errors
     /// As [`bearer`](Self::bearer).
-    pub(crate) async fn renewal(&self, token: &str) -> Result<Identity, Refusal> {
+    pub(crate) async fn renewal(&self, token: &str) -> Result<Identity, AccessRefusal> {
         self.shown(token, |kubernetes| async move { kubernetes.renewed(token).await }).await
     }
 
-    async fn shown<A: Future<Output = Result<Identity, Refusal>>>(
+    async fn shown<A: Future<Output = Result<Identity, AccessRefusal>>>(
         &self,
         token: &str,
         ask: impl FnOnce(Arc<Kubernetes>) -> A,
-    ) -> Result<Identity, Refusal> {
+    ) -> Result<Identity, AccessRefusal> {
         let identity = match (self.tokens.find(token, self.now()), &self.kubernetes) {
             (Some(identity), _) => identity,
             // Tokens of this program's making go nowhere else.
@@ -328,9 +328,9 @@ impl Access {
     }
 }
 
-fn not_taken(why: &str) -> Refusal {
-    Refusal {
-        kind: Refused::Unnamed,
+fn not_taken(why: &str) -> AccessRefusal {
+    AccessRefusal {
+        kind: RefusalKind::Unnamed,
         why: why.to_owned(),
         remedy: "send one that `evenkeel-recommender token add` gave (evenkeel --token-file FILE)",
     }

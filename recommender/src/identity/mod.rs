@@ -135,10 +135,10 @@ impl Grant {
 
 /// A caller, as every request carries it once it was let in.
 #[derive(Debug, Clone)]
-pub(crate) struct Identity(Arc<Inner>);
+pub(crate) struct Identity(Arc<AccessState>);
 
 #[derive(Debug)]
-struct Inner {
+struct AccessState {
     who: Who,
     grant: Grant,
     /// Another proof of the same takes its place while a call lasts.
@@ -162,7 +162,7 @@ pub(crate) enum Proof {
 
 /// What kind of refusal it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum RefusalKind {
     /// Nobody known asks; a credential would help.
     Unnamed,
     /// It is known who asks, and it is not enough.
@@ -173,22 +173,22 @@ pub(crate) enum Refused {
 
 /// Why somebody was not let in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct AccessRefusal {
     /// What kind of no it is.
-    pub(crate) kind: Refused,
+    pub(crate) kind: RefusalKind,
     /// What was claimed and what was expected.
     pub(crate) why: String,
     /// What helps.
     pub(crate) remedy: &'static str,
 }
 
-impl From<Refusal> for Status {
-    fn from(refusal: Refusal) -> Self {
+impl From<AccessRefusal> for Status {
+    fn from(refusal: AccessRefusal) -> Self {
         let text = format!("{}; {}", refusal.why, refusal.remedy);
         match refusal.kind {
-            Refused::Unnamed => Self::unauthenticated(text),
-            Refused::Named => Self::permission_denied(text),
-            Refused::Silence => Self::unavailable(text),
+            RefusalKind::Unnamed => Self::unauthenticated(text),
+            RefusalKind::Named => Self::permission_denied(text),
+            RefusalKind::Silence => Self::unavailable(text),
         }
     }
 }
@@ -205,7 +205,7 @@ impl Identity {
 
     /// One whose rights a cluster's API server may say.
     fn reviewed(who: Who, grant: Grant, proof: Proof, rights: Option<Rights>) -> Self {
-        Self(Arc::new(Inner { who, grant, proof: RwLock::new(proof), rights }))
+        Self(Arc::new(AccessState { who, grant, proof: RwLock::new(proof), rights }))
     }
 
     /// What it rests on now.
@@ -217,7 +217,7 @@ impl Identity {
     ///
     /// # Errors
     /// When it is for other nodes.
-    pub(crate) fn renew(&self, by: &Self) -> Result<(), Refusal> {
+    pub(crate) fn renew(&self, by: &Self) -> Result<(), AccessRefusal> {
         let same = self.0.grant.nodes != Nodes::None && self.0.grant.nodes == by.0.grant.nodes;
         if !same || self.owner() != by.owner() {
             return Err(self.refused(
@@ -283,7 +283,7 @@ impl Identity {
     ///
     /// # Errors
     /// Says what the caller has and what was asked for.
-    pub(crate) fn has(&self, role: Role) -> Result<(), Refusal> {
+    pub(crate) fn has(&self, role: Role) -> Result<(), AccessRefusal> {
         if self.0.grant.roles.contains(&role) || self.0.rights.is_some() {
             return Ok(());
         }
@@ -313,7 +313,7 @@ impl Identity {
     ///
     /// # Errors
     /// Says what the caller has and what was asked for.
-    pub(crate) async fn may(&self, role: Role, namespace: &str) -> Result<(), Refusal> {
+    pub(crate) async fn may(&self, role: Role, namespace: &str) -> Result<(), AccessRefusal> {
         if let Some(rights) = &self.0.rights {
             return rights.may(role, namespace).await;
         }
@@ -342,7 +342,7 @@ impl Identity {
     ///
     /// # Errors
     /// Says who may.
-    pub(crate) fn is_node(&self) -> Result<(), Refusal> {
+    pub(crate) fn is_node(&self) -> Result<(), AccessRefusal> {
         if self.0.grant.nodes != Nodes::None {
             return Ok(());
         }
@@ -356,7 +356,7 @@ impl Identity {
     ///
     /// # Errors
     /// When something else names the caller.
-    pub(crate) fn certified_node(&self) -> Result<Name, Refusal> {
+    pub(crate) fn certified_node(&self) -> Result<Name, AccessRefusal> {
         self.node().filter(|_| matches!(self.0.who, Who::Certified(_))).ok_or_else(|| {
             self.refused(
                 format!("{} shows no certificate of a node, which is what is renewed", self.0.who),
@@ -369,7 +369,7 @@ impl Identity {
     ///
     /// # Errors
     /// Says which node the credential is for; of others nothing is told.
-    pub(crate) fn speaks_for(&self, cluster: &str, node: &str) -> Result<(), Refusal> {
+    pub(crate) fn speaks_for(&self, cluster: &str, node: &str) -> Result<(), AccessRefusal> {
         self.is_node()?;
         let Nodes::Of { cluster: of, node: one } = &self.0.grant.nodes else { return Ok(()) };
         if of == cluster && one.as_deref().is_none_or(|one| one == node) {
@@ -407,9 +407,9 @@ impl Identity {
         }
     }
 
-    fn refused(&self, why: String, remedy: &'static str) -> Refusal {
-        let kind = if self.0.who == Who::Anonymous { Refused::Unnamed } else { Refused::Named };
-        Refusal { kind, why, remedy }
+    fn refused(&self, why: String, remedy: &'static str) -> AccessRefusal {
+        let kind = if self.0.who == Who::Anonymous { RefusalKind::Unnamed } else { RefusalKind::Named };
+        AccessRefusal { kind, why, remedy }
     }
 }
 
@@ -437,7 +437,7 @@ mod tests {
             let refused = identity(grant).may(role, namespace).await;
             assert_eq!(refused.is_ok(), want, "{grant:?} {role:?} {namespace}: {refused:?}");
         }
-        assert!(Identity::anonymous().may(Role::View, "").await.unwrap_err().kind == Refused::Unnamed);
+        assert!(Identity::anonymous().may(Role::View, "").await.unwrap_err().kind == RefusalKind::Unnamed);
     }
 
     #[test]

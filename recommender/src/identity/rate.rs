@@ -104,10 +104,10 @@ impl Rates {
 
 /// What was refused of whom since it was last told.
 #[derive(Debug)]
-pub(super) struct Refusals(Mutex<Recent<String, Refused>>);
+pub(super) struct Refusals(Mutex<Recent<String, LoggedRefusal>>);
 
 #[derive(Debug)]
-struct Refused {
+struct LoggedRefusal {
     told: Instant,
     since: u64,
     place: String,
@@ -123,7 +123,7 @@ impl Refusals {
     pub(super) fn add(&self, caller: &str, place: &str, why: &str, now: Instant) -> Option<u64> {
         let mut refused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = refused.get(&caller.to_owned()).is_none();
-        let of = refused.touch(&caller.to_owned(), now, || Refused {
+        let of = refused.touch(&caller.to_owned(), now, || LoggedRefusal {
             told: now,
             since: 0,
             place: String::new(),

@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(super) type Over = Arc<AtomicBool>;
 
 /// The question of a call.
-struct Question {
+struct RequestBody {
     inner: Body,
     over: Over,
 }
@@ -32,11 +32,11 @@ struct Question {
 /// The question, which ends when the call is over.
 pub(super) fn question(request: Request<Body>) -> (Request<Body>, Over) {
     let over = Over::default();
-    let request = request.map(|inner| Body::new(Question { inner, over: Arc::clone(&over) }));
+    let request = request.map(|inner| Body::new(RequestBody { inner, over: Arc::clone(&over) }));
     (request, over)
 }
 
-impl hyper::body::Body for Question {
+impl hyper::body::Body for RequestBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -60,7 +60,7 @@ impl hyper::body::Body for Question {
 }
 
 /// The answer of a call.
-struct Answer {
+struct ResponseBody {
     /// None once the call is over.
     inner: Option<Body>,
     access: Arc<Access>,
@@ -76,10 +76,10 @@ pub(super) fn answer(
     identity: Identity,
     over: Over,
 ) -> Response<Body> {
-    response.map(|inner| Body::new(Answer { inner: Some(inner), access, identity, next: None, over }))
+    response.map(|inner| Body::new(ResponseBody { inner: Some(inner), access, identity, next: None, over }))
 }
 
-impl Answer {
+impl ResponseBody {
     /// Why the caller may not stay, where that is so. Wakes the task when it is time to look again.
     fn poll_look(&mut self, context: &mut Context<'_>) -> Option<Status> {
         let next = self.next.get_or_insert_with(|| Box::pin(sleep(LOOK)));
@@ -94,7 +94,7 @@ impl Answer {
     }
 }
 
-impl hyper::body::Body for Answer {
+impl hyper::body::Body for ResponseBody {
     type Data = Bytes;
     type Error = Status;
 

@@ -5,7 +5,7 @@ use axum::http::Method;
 use Need::{Everywhere, InNamespace, Name, Node, Nothing};
 use Role::{Apply, Enroll, Panic, Simulate, View};
 
-use super::{Identity, Refusal, Role};
+use super::{AccessRefusal, Identity, Role};
 
 /// What a method or route asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl Need {
     ///
     /// # Errors
     /// Says what is missing.
-    pub(crate) async fn check(self, identity: &Identity) -> Result<(), Refusal> {
+    pub(crate) async fn check(self, identity: &Identity) -> Result<(), AccessRefusal> {
         match self {
             Self::Nothing => Ok(()),
             Self::Name if identity.is_known() => Ok(()),

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::{Grant, Identity, Nodes, Proof, Role, Who};
-use crate::audit::{Audit, Said};
+use crate::audit::{Audit, FileDigests};
 use crate::policy::{Print, listed};
 
 mod wrong;
@@ -286,10 +286,10 @@ fn believed(meta: &fs::Metadata, ours: bool) -> Result<(), String> {
 }
 
 /// What the tokens of a file are, for the audit record.
-fn said(file: &TokenFile) -> Said {
+fn said(file: &TokenFile) -> FileDigests {
     // An entry has the token's hash: another token of the same name is a change.
     let text = |entry: &TokenEntry| serde_json::to_string(entry).unwrap_or_default();
-    Said::of(file.token.iter().map(|entry| (format!("token {}", entry.name), text(entry))))
+    FileDigests::of(file.token.iter().map(|entry| (format!("token {}", entry.name), text(entry))))
 }
 
 /// What is kept of a token.
@@ -316,15 +316,15 @@ fn hash_of_text(text: &str) -> Option<[u8; 32]> {
 #[derive(Debug)]
 pub(crate) struct Tokens {
     path: PathBuf,
-    now: RwLock<InForce>,
+    now: RwLock<LoadedTokens>,
 }
 
 #[derive(Debug, Default)]
-struct InForce {
+struct LoadedTokens {
     print: Option<Print>,
     by_hash: HashMap<[u8; 32], (Identity, Option<u64>)>,
     /// The same for the audit record.
-    said: Said,
+    said: FileDigests,
     trouble: Option<String>,
 }
 
@@ -341,7 +341,7 @@ impl Tokens {
     /// next look.
     pub(crate) fn look(&self, record: Option<&Audit>) {
         let print = listed(std::slice::from_ref(&self.path)).remove(&self.path);
-        let is_read = |now: &InForce| now.print == print && now.trouble.is_none();
+        let is_read = |now: &LoadedTokens| now.print == print && now.trouble.is_none();
         if is_read(&self.now.read().unwrap_or_else(PoisonError::into_inner)) {
             return;
         }
@@ -354,7 +354,7 @@ impl Tokens {
         match read {
             Ok((file, said)) => {
                 let changed = in_force.print != print;
-                *in_force = InForce { print, by_hash: by_hash(&file), said, trouble: None };
+                *in_force = LoadedTokens { print, by_hash: by_hash(&file), said, trouble: None };
                 if changed {
                     tracing::info!(path = %self.path.display(), tokens = file.token.len(), "tokens were read");
                 }
@@ -370,7 +370,7 @@ impl Tokens {
     }
 
     /// Leaves an entry that other tokens hold from now on.
-    fn recorded(&self, said: &Said, record: Option<&Audit>) -> Result<(), String> {
+    fn recorded(&self, said: &FileDigests, record: Option<&Audit>) -> Result<(), String> {
         let Some(record) = record else { return Ok(()) };
         let before = self.now.read().unwrap_or_else(PoisonError::into_inner).said.clone();
         record.edited(&self.path, &before, said).map_err(|error| error.told())

@@ -17,7 +17,7 @@ use evenkeel_net::Peer;
 use super::paid::Paid;
 use super::rate::{TOO_MANY, length};
 use super::table::{Need, of_route};
-use super::{Access, Identity, Refusal, Refused};
+use super::{Access, AccessRefusal, Identity, RefusalKind};
 use crate::api::http::{Problem, wrong_method};
 use crate::{audit, leading};
 
@@ -45,7 +45,7 @@ pub(crate) async fn guard(access: Arc<Access>, mut request: Request, next: Next)
     };
     let sent = is_well_sent(&access, peer.as_ref(), &request);
     let looked = match sent.and_then(|()| identified.map_err(|refusal| forbidden(refusal, &place))) {
-        Ok(identity) => may(&access, &identity, Asked::of(&request)).await.map(|()| identity),
+        Ok(identity) => may(&access, &identity, RequestFacts::of(&request)).await.map(|()| identity),
         Err(problem) => Err(problem),
     };
     match looked {
@@ -103,14 +103,14 @@ fn is_well_sent(access: &Access, peer: Option<&Peer>, request: &Request) -> Resu
 }
 
 /// What of a request decides, without its body, which other threads may not look at.
-struct Asked {
+struct RequestFacts {
     need: Option<Need>,
     place: String,
     /// What is wrong with it for everybody.
     wrong: Option<Problem>,
 }
 
-impl Asked {
+impl RequestFacts {
     fn of(request: &Request) -> Self {
         let need = need_of(request);
         let place = request.uri().path().to_owned();
@@ -129,8 +129,8 @@ impl Asked {
     }
 }
 
-async fn may(access: &Access, identity: &Identity, asked: Asked) -> Result<(), Problem> {
-    let Asked { need, place, wrong } = asked;
+async fn may(access: &Access, identity: &Identity, asked: RequestFacts) -> Result<(), Problem> {
+    let RequestFacts { need, place, wrong } = asked;
     let checked = need.unwrap_or(Need::Name).check(identity).await;
     checked.map_err(|refusal| forbidden(refusal, &place))?;
     if let Some(wrong) = wrong {
@@ -149,12 +149,12 @@ async fn may(access: &Access, identity: &Identity, asked: Asked) -> Result<(), P
 }
 
 /// A refusal as HTTP has it.
-pub(crate) fn forbidden(refusal: Refusal, place: &str) -> Problem {
+pub(crate) fn forbidden(refusal: AccessRefusal, place: &str) -> Problem {
     Problem {
         status: match refusal.kind {
-            Refused::Unnamed => StatusCode::UNAUTHORIZED,
-            Refused::Named => StatusCode::FORBIDDEN,
-            Refused::Silence => StatusCode::SERVICE_UNAVAILABLE,
+            RefusalKind::Unnamed => StatusCode::UNAUTHORIZED,
+            RefusalKind::Named => StatusCode::FORBIDDEN,
+            RefusalKind::Silence => StatusCode::SERVICE_UNAVAILABLE,
         },
         what: "the request was refused".to_owned(),
         place: place.to_owned(),

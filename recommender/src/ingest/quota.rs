@@ -21,11 +21,11 @@ const STREAMS_OF_NODE: usize = 8;
 #[derive(Debug)]
 pub(super) struct Quotas {
     per_minute: u64,
-    known: Mutex<Known>,
+    known: Mutex<NodeQuotas>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct NodeQuotas {
     nodes: HashMap<NodeKey, Arc<Mutex<Quota>>>,
     looked: Instant,
 }
@@ -33,7 +33,7 @@ struct Known {
 impl Quotas {
     /// So many bytes a minute for each node.
     pub(super) fn new(per_minute: u64) -> Self {
-        let known = Known { nodes: HashMap::new(), looked: Instant::now() };
+        let known = NodeQuotas { nodes: HashMap::new(), looked: Instant::now() };
         Self { per_minute, known: Mutex::new(known) }
     }
 
@@ -56,7 +56,7 @@ pub(super) struct Streams(Mutex<HashMap<Name, usize>>);
 impl Streams {
     /// A place for one more stream of a node; `None` where it has as many as it may. Callers that are not one node are not
     /// counted: root and the recommender's user, and whoever holds a token that all nodes of a cluster share.
-    pub(super) fn one_more(self: &Arc<Self>, name: Option<Name>) -> Option<Place> {
+    pub(super) fn one_more(self: &Arc<Self>, name: Option<Name>) -> Option<StreamSlot> {
         if let Some(name) = &name {
             let mut open = lock(&self.0);
             let count = open.entry(name.clone()).or_default();
@@ -65,18 +65,18 @@ impl Streams {
             }
             *count += 1;
         }
-        Some(Place { streams: Arc::clone(self), name })
+        Some(StreamSlot { streams: Arc::clone(self), name })
     }
 }
 
 /// The place of one stream, until it ends.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct StreamSlot {
     streams: Arc<Streams>,
     name: Option<Name>,
 }
 
-impl Drop for Place {
+impl Drop for StreamSlot {
     fn drop(&mut self) {
         let Some(name) = self.name.take() else { return };
         if let Entry::Occupied(mut open) = lock(&self.streams.0).entry(name) {
@@ -88,7 +88,7 @@ impl Drop for Place {
     }
 }
 
-/// A thread that panicked while it held the lock left it as it was.
+/// A thread that panicked while it held the lock left it was.
 pub(super) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -28,10 +28,10 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::{debug, info};
 
 use super::pods::Telling;
-use super::quota::{Place, Quota, Quotas, Streams, lock};
+use super::quota::{Quota, Quotas, StreamSlot, Streams, lock};
 use crate::config::Ingest;
 use crate::followed::Followed;
-use crate::identity::{Access, Identity, Refusal};
+use crate::identity::{Access, AccessRefusal, Identity};
 use crate::leading::Leading;
 use crate::serve::ended;
 
@@ -89,7 +89,7 @@ impl Ingestion {
 }
 
 /// Whose a newer token is, once that is known.
-type Renewing = Pin<Box<dyn Future<Output = Result<Identity, Refusal>> + Send>>;
+type Renewing = Pin<Box<dyn Future<Output = Result<Identity, AccessRefusal>> + Send>>;
 
 type Answers = Pin<Box<dyn Stream<Item = Result<v1::StreamResponse, Status>> + Send>>;
 
@@ -194,7 +194,7 @@ struct Connection {
     quota: Option<Arc<Mutex<Quota>>>,
     /// What the agent knows of what was not taken in.
     disbelieved: Dropped,
-    _places: (Place, OwnedSemaphorePermit),
+    _places: (StreamSlot, OwnedSemaphorePermit),
 }
 
 impl Connection {
@@ -382,7 +382,7 @@ impl Connection {
     }
 
     /// The stream rests on the newer token, if that is for the same node; else it ends when it would have.
-    fn renew(&mut self, by: Result<Identity, Refusal>) {
+    fn renew(&mut self, by: Result<Identity, AccessRefusal>) {
         self.renewing = None;
         let renewed = by.and_then(|by| self.identity.renew(&by));
         let refused = renewed.err().map(|refusal| refusal.why).unwrap_or_default();
@@ -460,7 +460,7 @@ impl Connection {
 }
 
 /// What comes of a future, where there is one.
-async fn or_never(renewing: &mut Option<Renewing>) -> Result<Identity, Refusal> {
+async fn or_never(renewing: &mut Option<Renewing>) -> Result<Identity, AccessRefusal> {
     match renewing {
         Some(renewing) => renewing.await,
         None => pending().await,

@@ -16,10 +16,10 @@ use super::find::Means;
 use crate::api::Context;
 use crate::recommend::Desk;
 use crate::recommend::advice::index;
-use crate::recommend::list::{self, Line};
+use crate::recommend::list::{self, WorkloadContainer};
 
 /// Lines by namespace and workload.
-type Lines<'a> = HashMap<(&'a str, &'a str), Vec<&'a Line>>;
+type Lines<'a> = HashMap<(&'a str, &'a str), Vec<&'a WorkloadContainer>>;
 
 /// What came of an object.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ fn runs(means: &Means, container: &str) -> bool {
     means.containers.is_empty() || means.containers.contains(container)
 }
 
-fn lines_of<'a>(lines: &'a Lines<'_>, means: &'a Means) -> Vec<&'a Line> {
+fn lines_of<'a>(lines: &'a Lines<'_>, means: &'a Means) -> Vec<&'a WorkloadContainer> {
     let all = places(means).filter_map(|place| lines.get(&place)).flatten().copied();
     all.filter(|line| runs(means, &line.asked.container)).collect()
 }
@@ -93,8 +93,9 @@ fn answer(desk: &Desk<'_>, lines: &Lines<'_>, means: &Means) -> ObjectPods {
     let all = lines_of(lines, means);
     let names = all.iter().map(|line| line.asked.container.as_str());
     let parts = parts(&means.object, names.chain(known(means).map(|(name, _)| name)));
-    let rule_of =
-        |line: &Line| list::governing(desk, line).0.map_or(&desk.advisor.default, |governing| governing.rule);
+    let rule_of = |line: &WorkloadContainer| {
+        list::governing(desk, line).0.map_or(&desk.advisor.default, |governing| governing.rule)
+    };
     for line in &all {
         let rule = rule_of(line);
         let raw = desk.raw(&line.asked, &rule.of_pod(parts), line.now.requests);
@@ -134,7 +135,7 @@ fn greater(before: &mut Option<Answer>, answer: &Answer) {
 /// What the Vertical Pod Autoscaler would keep of a container: what is saved of it, and the past of its workloads after that.
 fn estimated<'a>(
     desk: &Desk<'_>,
-    lines: impl Iterator<Item = &'a Line>,
+    lines: impl Iterator<Item = &'a WorkloadContainer>,
     resource: Resource,
     params: vpa::VpaParams,
     saved: Option<&Saved>,

@@ -32,7 +32,7 @@ pub(super) type OfObject = Arc<BTreeMap<String, Known>>;
 
 /// What is remembered of an object.
 #[derive(Debug)]
-struct Entry {
+struct ObjectCheckpoints {
     known: OfObject,
     /// They could be read.
     is_read: bool,
@@ -42,7 +42,7 @@ struct Entry {
 /// Checkpoints of the objects that are there, by uid.
 #[derive(Debug, Default)]
 pub(super) struct Checkpoints {
-    of: Mutex<HashMap<String, Entry>>,
+    of: Mutex<HashMap<String, ObjectCheckpoints>>,
     /// When namespaces may be asked about again.
     not_before: Mutex<HashMap<String, Instant>>,
     /// Why some could not be read.
@@ -50,7 +50,7 @@ pub(super) struct Checkpoints {
 }
 
 impl Checkpoints {
-    fn entries(&self) -> std::sync::MutexGuard<'_, HashMap<String, Entry>> {
+    fn entries(&self) -> std::sync::MutexGuard<'_, HashMap<String, ObjectCheckpoints>> {
         self.of.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -98,13 +98,13 @@ impl Checkpoints {
             for object in all.iter().filter(|object| object.metadata.namespace == namespace).filter(new) {
                 let own = found.iter().filter(|one| one.autoscaler == object.metadata.name);
                 let known = own.map(|one| (one.container.clone(), known(&one.status))).collect();
-                let entry = Entry { known: Arc::new(known), is_read, written: None };
+                let entry = ObjectCheckpoints { known: Arc::new(known), is_read, written: None };
                 self.entries().insert(object.metadata.uid.clone(), entry);
             }
         }
         // Where they may not be read, nothing is known of objects that were made since; they are told what the own store knows.
         for object in all.iter().filter(|object| self.pauses().contains_key(&object.metadata.namespace)) {
-            let unread = || Entry { known: Arc::default(), is_read: false, written: None };
+            let unread = || ObjectCheckpoints { known: Arc::default(), is_read: false, written: None };
             self.entries().entry(object.metadata.uid.clone()).or_insert_with(unread);
         }
     }

@@ -29,7 +29,7 @@ use crate::config::KubernetesSection;
 use crate::followed::{self, Followed};
 use crate::serve::ended;
 use checkpoints::Checkpoints;
-use write::{Wanted, Writer};
+use write::{StatusWriter, TargetStatus};
 
 /// The least time from the end of a round to the next.
 const LEAST: Duration = Duration::from_secs(1);
@@ -38,11 +38,11 @@ const MOST: Duration = Duration::from_secs(15);
 
 /// Objects that ask for recommendations.
 #[derive(Debug)]
-pub(crate) struct Objects {
+pub(crate) struct RecommendedObjects {
     asking: Asking,
     targets: Targets,
     /// What the last round that wrote something, or failed to, was told, and of which object.
-    refused: Mutex<Option<Refusal>>,
+    refused: Mutex<Option<StatusRefusal>>,
     /// What the definition of Evenkeel's own objects does not keep.
     dropped: Mutex<Option<String>>,
     checkpoints: Checkpoints,
@@ -56,14 +56,14 @@ pub(crate) struct Objects {
 
 /// Why a status was not written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Refusal {
+struct StatusRefusal {
     uid: String,
     why: String,
 }
 
 /// What was done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct StatusCounts {
     /// Objects that ask for a recommendation.
     pub(crate) asking: u64,
     /// Those whose status is to be written.
@@ -78,7 +78,7 @@ pub(crate) struct Counts {
     pub(crate) checkpoint_writes: u64,
 }
 
-impl Objects {
+impl RecommendedObjects {
     /// Begins to follow them; nothing where none are to be written to.
     ///
     /// # Errors
@@ -111,9 +111,9 @@ impl Objects {
     }
 
     /// What was done so far.
-    pub(crate) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> StatusCounts {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Counts {
+        StatusCounts {
             asking: read(&self.asked),
             waiting: read(&self.waiting),
             writes: read(&self.writes),
@@ -140,9 +140,9 @@ impl Objects {
         (!all.is_empty()).then(|| all.join("; "))
     }
 
-    fn refused(&self, why: Option<Refusal>) {
+    fn refused(&self, why: Option<StatusRefusal>) {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Refusal { why, .. }) = why.as_ref().filter(|why| refused.as_ref() != Some(why)) {
+        if let Some(StatusRefusal { why, .. }) = why.as_ref().filter(|why| refused.as_ref() != Some(why)) {
             warn!(why, "a recommendation was not written into its object");
         }
         *refused = why;
@@ -176,7 +176,7 @@ pub(crate) async fn run(context: Context, stopped: watch::Receiver<bool>) {
         _ => return,
     };
     let (mut passes, mut changes) = (context.stored.watch(), objects.asking.kept().changes());
-    let mut writer = Writer::default();
+    let mut writer = StatusWriter::default();
     let rounds = async {
         loop {
             // An error means that what tells is gone, which is the end too.
@@ -193,7 +193,12 @@ pub(crate) async fn run(context: Context, stopped: watch::Receiver<bool>) {
 }
 
 /// Says what each object should say, and writes what differs.
-async fn round(objects: &Objects, followed: &Followed, context: &Context, writer: &mut Writer) {
+async fn round(
+    objects: &RecommendedObjects,
+    followed: &Followed,
+    context: &Context,
+    writer: &mut StatusWriter,
+) {
     let kept = objects.asking.kept();
     let alive = |mut all: Vec<Arc<Autoscaler>>| {
         all.retain(|object| object.metadata.deletion_timestamp.is_none());
@@ -244,12 +249,12 @@ async fn round(objects: &Objects, followed: &Followed, context: &Context, writer
         exports.push((Arc::clone(&object), checkpoints));
         let object = writer.present(object);
         let status = status(&object, &found, &now);
-        wanted.push(Wanted { kind: AUTOSCALERS, object, status });
+        wanted.push(TargetStatus { kind: AUTOSCALERS, object, status });
     }
     for read in &own {
         let object = writer.present(Arc::clone(&read.object));
         let status = policies::status(read, &object, context, &now);
-        wanted.extend(status.map(|status| Wanted { kind: OWN, object, status }));
+        wanted.extend(status.map(|status| TargetStatus { kind: OWN, object, status }));
     }
     wanted.retain(|wanted| writer.differs(&wanted.object, &wanted.status));
     if !context.readiness.leading().leads() {
@@ -267,7 +272,7 @@ async fn round(objects: &Objects, followed: &Followed, context: &Context, writer
 }
 
 /// Writes an object's checkpoints; whether others may be written now.
-async fn export(objects: &Objects, object: &Autoscaler, checkpoints: &[Checkpoint]) -> bool {
+async fn export(objects: &RecommendedObjects, object: &Autoscaler, checkpoints: &[Checkpoint]) -> bool {
     match objects.checkpoints.write(object, checkpoints, objects.asking.api()).await {
         Ok(written) => {
             objects.checkpoint_writes.fetch_add(written as u64, Ordering::Relaxed);

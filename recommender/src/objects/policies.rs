@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 
 use super::find::{Asks, HAS_PARENT};
 use crate::api::Context;
-use crate::policy::Source;
+use crate::policy::PolicySource;
 
 /// An object, and the policy that it is, or why it is none.
 #[derive(Debug)]
-pub(super) struct Read {
+pub(super) struct PolicyObject {
     pub(super) object: Arc<Autoscaler>,
     pub(super) policy: Result<Policy, String>,
     /// Why what its controller selects is not known now: then it is what it was.
@@ -31,7 +31,7 @@ pub(super) async fn read(
     mut all: Vec<Arc<Autoscaler>>,
     (view, targets, api): (&ClusterView, &Targets, &ApiServer),
     context: &Context,
-) -> Vec<Read> {
+) -> Vec<PolicyObject> {
     all.sort_by(|a, b| a.metadata.creation_timestamp.cmp(&b.metadata.creation_timestamp));
     let most = context.config.now().recommend.max_policies;
     let (mut asks, mut found) = (Asks::default(), Vec::with_capacity(all.len()));
@@ -56,7 +56,7 @@ pub(super) async fn read(
                 }
             }
         };
-        found.extend(policy.map(|policy| Read { object: Arc::clone(&object), policy, trouble }));
+        found.extend(policy.map(|policy| PolicyObject { object: Arc::clone(&object), policy, trouble }));
     }
     found
 }
@@ -116,18 +116,23 @@ fn condition(kind: &str, holds: bool, reason: &str, message: &str) -> Value {
 }
 
 /// What an object's status should be; nothing before a pass has looked at it, or it is known whether its namespace is frozen.
-pub(super) fn status(read: &Read, object: &Autoscaler, context: &Context, now: &str) -> Option<Value> {
+pub(super) fn status(
+    read: &PolicyObject,
+    object: &Autoscaler,
+    context: &Context,
+    now: &str,
+) -> Option<Value> {
     context.readiness.followed().filter(|followed| followed.knows_namespaces())?;
     let told = match &read.policy {
         Ok(policy) => {
             let set = context.policies.set();
             match set.find(&policy.namespace, &policy.name).and_then(|at| set.source(at)) {
-                Some(Source::Cluster(_)) => context.policies.statuses.seen(policy)?,
-                Some(Source::File(_)) => {
+                Some(PolicySource::Cluster(_)) => context.policies.statuses.seen(policy)?,
+                Some(PolicySource::File(_)) => {
                     let why = "a policy of this name is kept in a file of the recommender, and goes over it";
                     not_in_force(&[condition("InForce", false, "InFile", why)])
                 }
-                Some(Source::Applied) | None => return None,
+                Some(PolicySource::Applied) | None => return None,
             }
         }
         Err(why) => not_in_force(&[

@@ -11,7 +11,7 @@ use evenkeel_kubernetes::objects::{ApiError, Autoscaler, OWN, is_same, patch};
 use evenkeel_model::quantity::Quantity;
 use serde_json::Value;
 
-use super::{Objects, Refusal};
+use super::{RecommendedObjects, StatusRefusal};
 
 /// How often a status is written that only moved: as often as the Vertical Pod Autoscaler's recommender does (`--recommender-interval`).
 const EVERY: Duration = Duration::from_secs(60);
@@ -28,7 +28,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_sec
 
 /// What an object should say.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct TargetStatus {
     pub(super) kind: &'static ApiKind,
     pub(super) object: Arc<Autoscaler>,
     pub(super) status: Value,
@@ -36,7 +36,7 @@ pub(super) struct Wanted {
 
 /// What is remembered of what was written.
 #[derive(Debug)]
-struct Written {
+struct WrittenStatus {
     /// Version of the object that it was written into, and the one that came of it.
     versions: (String, String),
     /// What was written, and what of it is kept: an older definition of the kind drops fields that it does not know.
@@ -56,14 +56,14 @@ enum Came {
 
 /// Writes statuses.
 #[derive(Debug, Default)]
-pub(super) struct Writer {
+pub(super) struct StatusWriter {
     /// By uid.
-    written: HashMap<String, Written>,
+    written: HashMap<String, WrittenStatus>,
     pause: Option<Instant>,
     failures: u32,
 }
 
-impl Writer {
+impl StatusWriter {
     /// Forgets what is gone.
     pub(super) fn forget_others(&mut self, all: &[&Autoscaler]) {
         let there: HashSet<&str> = all.iter().map(|object| object.metadata.uid.as_str()).collect();
@@ -92,14 +92,14 @@ impl Writer {
 
     /// Whether an object says something else than it should.
     pub(super) fn differs(&self, object: &Autoscaler, status: &Value) -> bool {
-        let as_kept = |written: &Written| {
+        let as_kept = |written: &WrittenStatus| {
             is_same(&written.status.0, status) && is_same(&written.status.1, &object.status)
         };
         !is_same(&object.status, status) && !self.written.get(&object.metadata.uid).is_some_and(as_kept)
     }
 
     /// Whether it is time to write it.
-    fn is_due(&self, wanted: &Wanted, now: Instant) -> bool {
+    fn is_due(&self, wanted: &TargetStatus, now: Instant) -> bool {
         let Some(written) = self.written.get(&wanted.object.metadata.uid) else { return true };
         let is_old = written.at.is_none_or(|at| now.duration_since(at) >= EVERY);
         written.not_before.is_none_or(|at| now >= at)
@@ -107,10 +107,10 @@ impl Writer {
     }
 
     /// Writes what is due, longest unwritten first.
-    pub(super) async fn write(&mut self, objects: &Objects, wanted: Vec<Wanted>) {
+    pub(super) async fn write(&mut self, objects: &RecommendedObjects, wanted: Vec<TargetStatus>) {
         let (began, mut waiting) = (Instant::now(), wanted.len() as u64);
         objects.waiting.store(waiting, Ordering::Relaxed);
-        let mut due: Vec<Wanted> = wanted.into_iter().filter(|one| self.is_due(one, began)).collect();
+        let mut due: Vec<TargetStatus> = wanted.into_iter().filter(|one| self.is_due(one, began)).collect();
         due.sort_by_key(|one| self.written.get(&one.object.metadata.uid).and_then(|written| written.at));
         for one in due {
             if began.elapsed() > LONGEST {
@@ -131,15 +131,20 @@ impl Writer {
     }
 
     /// Takes an answer in.
-    fn answered(&mut self, objects: &Objects, one: Wanted, answer: Result<Value, ApiError>) -> Came {
-        let Wanted { kind, object, status } = one;
+    fn answered(
+        &mut self,
+        objects: &RecommendedObjects,
+        one: TargetStatus,
+        answer: Result<Value, ApiError>,
+    ) -> Came {
+        let TargetStatus { kind, object, status } = one;
         let metadata = &object.metadata;
         let now = Instant::now();
-        let told = |why: &str| Refusal {
+        let told = |why: &str| StatusRefusal {
             uid: metadata.uid.clone(),
             why: format!("{} {}/{}: {why}", kind.name, metadata.namespace, metadata.name),
         };
-        let entry = self.written.entry(metadata.uid.clone()).or_insert_with(|| Written {
+        let entry = self.written.entry(metadata.uid.clone()).or_insert_with(|| WrittenStatus {
             versions: Default::default(),
             status: Default::default(),
             at: None,
@@ -152,7 +157,7 @@ impl Writer {
                 if *kind == *OWN {
                     objects.dropped(dropped(&status, &made["status"]));
                 }
-                *entry = Written {
+                *entry = WrittenStatus {
                     versions,
                     status: (status, made["status"].take()),
                     at: Some(now),
@@ -179,7 +184,7 @@ impl Writer {
         }
     }
 
-    fn pause(&mut self, objects: &Objects, why: Refusal, after: Option<Duration>) -> Came {
+    fn pause(&mut self, objects: &RecommendedObjects, why: StatusRefusal, after: Option<Duration>) -> Came {
         objects.failures.fetch_add(1, Ordering::Relaxed);
         objects.refused(Some(why));
         let (least, most) = PAUSES;
@@ -300,9 +305,9 @@ mod tests {
         // A definition that knows no observedGeneration.
         let mut kept = wanted.clone();
         kept.as_object_mut().unwrap().remove("observedGeneration");
-        let mut writer = Writer::default();
+        let mut writer = StatusWriter::default();
         assert!(writer.differs(&object("1", &old), &wanted));
-        let entry = Written {
+        let entry = WrittenStatus {
             versions: ("1".into(), "2".into()),
             status: (wanted.clone(), kept.clone()),
             at: Some(Instant::now()),
@@ -316,8 +321,11 @@ mod tests {
         assert!(!writer.differs(&writer.present(object("2", &kept)), &wanted));
         // Somebody else wrote something.
         assert!(writer.differs(&writer.present(object("3", &old)), &wanted));
-        let moved =
-            Wanted { kind: OWN, object: object("2", &kept), status: status(&["a"], &[("main", "2Mi")], 3) };
+        let moved = TargetStatus {
+            kind: OWN,
+            object: object("2", &kept),
+            status: status(&["a"], &[("main", "2Mi")], 3),
+        };
         assert!(writer.is_due(&moved, Instant::now()), "a target that rises");
         writer.forget_others(&[]);
         assert!(writer.written.is_empty());

@@ -49,7 +49,7 @@ impl fmt::Display for BoundKey {
 
 /// One object.
 #[derive(Debug, Clone)]
-pub struct Bound {
+pub struct BoundObject {
     /// Which.
     pub key: BoundKey,
     /// The object: kind, name, spec and status.
@@ -71,7 +71,7 @@ pub fn kind_of(text: &str) -> Option<String> {
 ///
 /// # Errors
 /// [`PolicyError`] naming the field.
-pub fn read(text: &str) -> Result<Bound, PolicyError> {
+pub fn read(text: &str) -> Result<BoundObject, PolicyError> {
     let written = document(text).map_err(|why| wrong("object", why, "write YAML or JSON, at most 64 KiB"))?;
     let kind = written["kind"].as_str().unwrap_or("").to_owned();
     if !KINDS.contains(&kind.as_str()) {
@@ -100,7 +100,7 @@ pub fn read(text: &str) -> Result<Bound, PolicyError> {
     let (range, quota) = (ranges.pop(), quotas.pop());
     range.iter().try_for_each(|range| checked(&range.spec.limits))?;
     quota.iter().try_for_each(|quota| whole("spec.hard", &quota.spec.hard))?;
-    Ok(Bound { key: BoundKey { kind, namespace, name }, object, range, quota })
+    Ok(BoundObject { key: BoundKey { kind, namespace, name }, object, range, quota })
 }
 
 fn typed(object: &Value) -> Result<(Vec<LimitRange>, Vec<ResourceQuota>), PolicyError> {

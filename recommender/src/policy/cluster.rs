@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tracing::warn;
 
-use super::set::Source;
+use super::set::PolicySource;
 use super::store::created;
 
 /// Version of the file.
@@ -27,14 +27,14 @@ type Key = (String, String);
 
 /// Policies of the cluster.
 #[derive(Debug)]
-pub(super) struct Cluster {
+pub(super) struct ClusterPolicies {
     /// Its name, where it is asked.
     name: Option<Arc<str>>,
     file: PathBuf,
     policies: BTreeMap<Key, Dated>,
 }
 
-impl Cluster {
+impl ClusterPolicies {
     /// As the file has them; none where the cluster is no longer asked.
     pub(super) fn open(file: PathBuf, name: Option<Arc<str>>) -> Self {
         if name.is_none() {
@@ -77,9 +77,9 @@ impl Cluster {
     }
 
     /// All.
-    pub(super) fn all(&self) -> impl Iterator<Item = (Dated, Source)> {
+    pub(super) fn all(&self) -> impl Iterator<Item = (Dated, PolicySource)> {
         let of = |name: &Arc<str>| {
-            let source = Source::Cluster(Arc::clone(name));
+            let source = PolicySource::Cluster(Arc::clone(name));
             self.policies.values().map(move |dated| (dated.clone(), source.clone()))
         };
         self.name.iter().flat_map(of)
@@ -137,8 +137,8 @@ mod tests {
     fn what_was_known_last_holds_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("policies-of-cluster");
-        let open = || Cluster::open(file.clone(), Some("test".into()));
-        let names = |cluster: &Cluster| -> Vec<(String, u64)> {
+        let open = || ClusterPolicies::open(file.clone(), Some("test".into()));
+        let names = |cluster: &ClusterPolicies| -> Vec<(String, u64)> {
             cluster.all().map(|(dated, _)| (dated.policy.name.clone(), dated.created_ms)).collect()
         };
         let (first, second) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
@@ -157,7 +157,10 @@ mod tests {
         assert!(cluster.replace(vec![policy("b", second, "auto"), policy("a", second, "auto")]));
         assert!(cluster.replace(Vec::new()) && names(&open()).is_empty());
         assert!(cluster.replace(vec![policy("b", first, "off")]));
-        assert!(names(&Cluster::open(file.clone(), None)).is_empty(), "a cluster that is not asked has none");
+        assert!(
+            names(&ClusterPolicies::open(file.clone(), None)).is_empty(),
+            "a cluster that is not asked has none"
+        );
         std::fs::write(&file, "{").unwrap();
         assert!(names(&open()).is_empty());
     }
@@ -175,9 +178,9 @@ mod tests {
             });
             read_resolved(&object, Some(&LabelSelector::parse(labels).unwrap())).unwrap()
         };
-        let mut cluster = Cluster::open(file.clone(), Some("test".into()));
+        let mut cluster = ClusterPolicies::open(file.clone(), Some("test".into()));
         assert!(cluster.replace(vec![of("app=web")]) && !cluster.replace(vec![of("app=web")]));
-        let again = Cluster::open(file, Some("test".into()));
+        let again = ClusterPolicies::open(file, Some("test".into()));
         let known = &again.get("n", "web").unwrap().policy;
         assert!(
             known.selects("n", |key| (key == "app").then_some("web")) && !known.selects("n", |_| Some("db"))

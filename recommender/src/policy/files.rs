@@ -13,9 +13,9 @@ use evenkeel_rightsizing::policy::{Policy, PolicyError, read_all};
 use serde_json::Value;
 use tracing::{info, warn};
 
-use super::set::Source;
+use super::set::PolicySource;
 use super::store::created;
-use crate::audit::{Audit, Said};
+use crate::audit::{Audit, FileDigests};
 
 /// Largest file read, bytes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -24,17 +24,17 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 pub(crate) type Print = (Option<SystemTime>, u64, u64);
 
 #[derive(Debug, Default)]
-struct File {
+struct PolicyFile {
     print: Option<Print>,
     policies: Vec<(Arc<Policy>, u64)>,
     /// What is in force of it, for the audit record.
-    said: Said,
+    said: FileDigests,
     trouble: Option<String>,
 }
 
-impl File {
+impl PolicyFile {
     /// Leaves an entry that it says something else from now on.
-    fn recorded(&mut self, path: &Path, said: &Said, record: Option<&Audit>) -> Result<(), ()> {
+    fn recorded(&mut self, path: &Path, said: &FileDigests, record: Option<&Audit>) -> Result<(), ()> {
         self.said.follow(path, said, record).map_err(|why| {
             if self.trouble.as_ref() != Some(&why) {
                 warn!(file = %path.display(), why, "a file of policies changed, which is not in force");
@@ -44,18 +44,18 @@ impl File {
     }
 }
 
-fn said(policies: &[Policy]) -> Said {
+fn said(policies: &[Policy]) -> FileDigests {
     let text = |policy: &Policy| policy.object(None, Value::Null).to_string();
-    Said::of(policies.iter().map(|policy| (format!("policy {}", policy.key()), text(policy))))
+    FileDigests::of(policies.iter().map(|policy| (format!("policy {}", policy.key()), text(policy))))
 }
 
 /// All files.
 #[derive(Debug, Default)]
-pub(super) struct Files {
-    by_path: BTreeMap<PathBuf, File>,
+pub(super) struct PolicyFiles {
+    by_path: BTreeMap<PathBuf, PolicyFile>,
 }
 
-impl Files {
+impl PolicyFiles {
     /// Reads what has changed; whether anything has. `max` bounds the policies of all files together. With a `record`, what has
     /// no entry there does not come in force, and is tried again at the next look.
     pub(super) fn look(
@@ -68,7 +68,7 @@ impl Files {
         let found = listed(places);
         let before = self.by_path.len();
         self.by_path.retain(|path, file| {
-            found.contains_key(path) || file.recorded(path, &Said::default(), record).is_err()
+            found.contains_key(path) || file.recorded(path, &FileDigests::default(), record).is_err()
         });
         let mut changed = self.by_path.len() != before;
         for (path, print) in found {
@@ -103,11 +103,11 @@ impl Files {
     }
 
     /// All, in the order of the files' names; of two of one name the first counts.
-    pub(super) fn all(&self) -> impl Iterator<Item = (Dated, Source)> {
-        let of = |(path, file): (&PathBuf, &File)| {
+    pub(super) fn all(&self) -> impl Iterator<Item = (Dated, PolicySource)> {
+        let of = |(path, file): (&PathBuf, &PolicyFile)| {
             let dated = |(policy, at): &(Arc<Policy>, u64)| {
                 let created_ms = created(policy).unwrap_or(*at);
-                (Dated { policy: Arc::clone(policy), created_ms }, Source::File(path.clone()))
+                (Dated { policy: Arc::clone(policy), created_ms }, PolicySource::File(path.clone()))
             };
             file.policies.iter().map(dated).collect::<Vec<_>>()
         };
@@ -117,7 +117,7 @@ impl Files {
     /// The file a policy is kept in.
     pub(super) fn owner(&self, namespace: &str, name: &str) -> Option<&Path> {
         let holds =
-            |file: &File| file.policies.iter().any(|(p, _)| p.namespace == namespace && p.name == name);
+            |file: &PolicyFile| file.policies.iter().any(|(p, _)| p.namespace == namespace && p.name == name);
         self.by_path.iter().find(|(_, file)| holds(file)).map(|(path, _)| path.as_path())
     }
 
@@ -185,7 +185,7 @@ mod tests {
         )
     }
 
-    fn names(files: &Files) -> Vec<String> {
+    fn names(files: &PolicyFiles) -> Vec<String> {
         let mut names: Vec<_> = files.all().map(|(d, _)| d.policy.name.clone()).collect();
         names.sort();
         names
@@ -195,8 +195,8 @@ mod tests {
     fn files_are_read_again_when_they_change_and_a_wrong_one_keeps_what_it_gave() {
         let dir = tempfile::tempdir().unwrap();
         let places = [dir.path().to_owned(), PathBuf::from("/nonexistent/policies")];
-        let look = |files: &mut Files, max| files.look(&places, max, |_| Ok(()), None);
-        let mut files = Files::default();
+        let look = |files: &mut PolicyFiles, max| files.look(&places, max, |_| Ok(()), None);
+        let mut files = PolicyFiles::default();
         assert!(!look(&mut files, 10));
         fs::write(dir.path().join("a.yaml"), text("a")).unwrap();
         fs::write(dir.path().join("notes.txt"), "no policy").unwrap();

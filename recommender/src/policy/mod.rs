@@ -24,12 +24,12 @@ use evenkeel_rightsizing::policy::{Policy, PolicyError, read};
 use serde_json::Value;
 
 use crate::audit::{Audit, AuditError, Object, Ticket};
-use crate::config::InForce;
+use crate::config::LiveConfig;
 use crate::recommend::rules::{self, Chosen};
-use bounds::{Bound, BoundKey};
-use cluster::Cluster;
+use bounds::{BoundKey, BoundObject};
+use cluster::ClusterPolicies;
 pub(crate) use files::{Print, listed};
-pub use set::{Governing, Set, Source};
+pub use set::{Governing, PolicySource, Set};
 use status::Statuses;
 use store::Store;
 pub(crate) use store::created;
@@ -78,7 +78,7 @@ fn plain(policy: &Policy) -> Value {
 
 /// What came of an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ApplyOutcome {
     /// There was none of this name.
     Created,
     /// It took the place of another one.
@@ -87,7 +87,7 @@ pub enum Outcome {
     Unchanged,
 }
 
-impl Outcome {
+impl ApplyOutcome {
     /// Its word.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -101,24 +101,24 @@ impl Outcome {
 /// All policies.
 #[derive(Debug)]
 pub struct Policies {
-    inner: Mutex<Inner>,
+    inner: Mutex<PolicyState>,
     /// Made from `inner` when it is asked for after a change.
     set: RwLock<Option<Arc<Set>>>,
     /// What is told of each.
     pub statuses: Statuses,
     /// Objects that were refused over the interfaces because they are wrong.
     refused: AtomicU64,
-    config: InForce,
+    config: LiveConfig,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct PolicyState {
     store: Store,
-    cluster: Cluster,
-    files: files::Files,
+    cluster: ClusterPolicies,
+    files: files::PolicyFiles,
 }
 
-impl Inner {
+impl PolicyState {
     /// Refuses what is kept elsewhere than in the store.
     fn elsewhere(&self, namespace: &str, name: &str) -> Result<(), ChangeError> {
         let key = format!("policy {namespace}/{name}");
@@ -135,14 +135,14 @@ impl Policies {
     ///
     /// # Errors
     /// When what was applied cannot be read.
-    pub fn open(live: &InForce, now_ms: u64) -> Result<Self, evenkeel_log::LogError> {
+    pub fn open(live: &LiveConfig, now_ms: u64) -> Result<Self, evenkeel_log::LogError> {
         let config = live.now();
         let store = Store::open(&config.state_dir.join("policies"))?;
         let section = &config.kubernetes;
         let own = section.recommend.then(|| Arc::from(section.cluster.as_str()));
-        let cluster = Cluster::open(config.state_dir.join("policies-of-cluster"), own);
+        let cluster = ClusterPolicies::open(config.state_dir.join("policies-of-cluster"), own);
         let policies = Self {
-            inner: Mutex::new(Inner { store, cluster, files: files::Files::default() }),
+            inner: Mutex::new(PolicyState { store, cluster, files: files::PolicyFiles::default() }),
             set: RwLock::new(None),
             statuses: Statuses::default(),
             refused: AtomicU64::new(0),
@@ -152,7 +152,7 @@ impl Policies {
         Ok(policies)
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, PolicyState> {
         // Every change of it is whole: the log takes a record before the map does.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -181,7 +181,7 @@ impl Policies {
     ///
     /// # Errors
     /// [`ChangeError`].
-    pub fn check(&self, text: &str) -> Result<(Policy, Outcome), ChangeError> {
+    pub fn check(&self, text: &str) -> Result<(Policy, ApplyOutcome), ChangeError> {
         let policy = self.valid(text)?;
         let inner = self.inner();
         let outcome = self.allowed(&inner, &policy)?;
@@ -202,14 +202,14 @@ impl Policies {
         self.refused.load(Ordering::Relaxed)
     }
 
-    fn allowed(&self, inner: &Inner, policy: &Policy) -> Result<Outcome, ChangeError> {
+    fn allowed(&self, inner: &PolicyState, policy: &Policy) -> Result<ApplyOutcome, ChangeError> {
         inner.elsewhere(&policy.namespace, &policy.name)?;
         let max = self.config.now().recommend.max_policies;
         match inner.store.get(&policy.namespace, &policy.name) {
             None if inner.store.len() >= max => Err(ChangeError::Full(max)),
-            None => Ok(Outcome::Created),
-            Some(before) if before.policy.is_same(policy) => Ok(Outcome::Unchanged),
-            Some(_) => Ok(Outcome::Changed),
+            None => Ok(ApplyOutcome::Created),
+            Some(before) if before.policy.is_same(policy) => Ok(ApplyOutcome::Unchanged),
+            Some(_) => Ok(ApplyOutcome::Changed),
         }
     }
 
@@ -222,13 +222,13 @@ impl Policies {
         text: &str,
         now_ms: u64,
         ticket: &Ticket,
-    ) -> Result<(Policy, Outcome), ChangeError> {
+    ) -> Result<(Policy, ApplyOutcome), ChangeError> {
         let policy = self.valid(text)?;
         let object = Object::new("Policy", &policy.namespace, &policy.name);
         ticket.about(object.clone());
         let mut inner = self.inner();
         let outcome = self.allowed(&inner, &policy)?;
-        if outcome == Outcome::Unchanged {
+        if outcome == ApplyOutcome::Unchanged {
             ticket.quiet();
             return Ok((policy, outcome));
         }
@@ -260,7 +260,7 @@ impl Policies {
     }
 
     /// Limit ranges and quotas that were applied, by key.
-    pub fn bounds(&self) -> Vec<Arc<Bound>> {
+    pub fn bounds(&self) -> Vec<Arc<BoundObject>> {
         self.inner().store.bounds().values().cloned().collect()
     }
 
@@ -268,18 +268,23 @@ impl Policies {
     ///
     /// # Errors
     /// [`ChangeError`]; nothing has changed then.
-    pub(crate) fn bind(&self, bound: &Bound, dry_run: bool, ticket: &Ticket) -> Result<Outcome, ChangeError> {
+    pub(crate) fn bind(
+        &self,
+        bound: &BoundObject,
+        dry_run: bool,
+        ticket: &Ticket,
+    ) -> Result<ApplyOutcome, ChangeError> {
         let max = self.config.now().recommend.max_policies;
         let mut inner = self.inner();
         let known = inner.store.bounds();
         let before = known.get(&bound.key).map(|bound| bound.object.clone());
         let outcome = match &before {
             None if known.len() >= max => return Err(ChangeError::Full(max)),
-            None => Outcome::Created,
-            Some(before) if *before == bound.object => Outcome::Unchanged,
-            Some(_) => Outcome::Changed,
+            None => ApplyOutcome::Created,
+            Some(before) if *before == bound.object => ApplyOutcome::Unchanged,
+            Some(_) => ApplyOutcome::Changed,
         };
-        if dry_run || outcome == Outcome::Unchanged {
+        if dry_run || outcome == ApplyOutcome::Unchanged {
             ticket.quiet();
             return Ok(outcome);
         }
@@ -323,8 +328,8 @@ impl Policies {
         }
         // Held while the set is made, so that no change falls between reading and keeping it.
         let inner = self.inner();
-        let mut all: BTreeMap<(String, String), (Dated, Source)> = BTreeMap::new();
-        let applied = inner.store.all().map(|d| (d.clone(), Source::Applied));
+        let mut all: BTreeMap<(String, String), (Dated, PolicySource)> = BTreeMap::new();
+        let applied = inner.store.all().map(|d| (d.clone(), PolicySource::Applied));
         for (dated, source) in applied.chain(inner.cluster.all()).chain(inner.files.all()) {
             let key = (dated.policy.namespace.clone(), dated.policy.name.clone());
             // Files come last: what people keep in a file goes over what was applied before it was there.
@@ -351,7 +356,7 @@ impl Policies {
     /// Reads files that have changed since the last look, which leaves entries in the audit record where it is given.
     pub(crate) fn look(&self, now_ms: u64, record: Option<&Audit>) {
         let mut inner = self.inner();
-        let Inner { store, files, .. } = &mut *inner;
+        let PolicyState { store, files, .. } = &mut *inner;
         let config = self.config.now();
         let check = |policy: &Policy| self.rule(policy).map(|_| ());
         if files.look(&config.policies, config.recommend.max_policies, check, record) {

@@ -26,11 +26,11 @@ pub(crate) struct PanicMap {
     api: ApiServer,
     namespace: String,
     name: String,
-    known: Mutex<Known>,
+    known: Mutex<PanicMapState>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct PanicMapState {
     /// Why the switch is on, while it says so.
     held: Option<String>,
     trouble: Option<String>,
@@ -67,7 +67,7 @@ impl PanicMap {
         match told {
             Ok(map) => (known.held, known.trouble) = (says(&map).map(|what| self.reason(what)), None),
             // Only one that is surely not there lets go.
-            Err(ApiError::Absent(_)) => *known = Known::default(),
+            Err(ApiError::Absent(_)) => *known = PanicMapState::default(),
             Err(error) => {
                 let why = format!("ConfigMap {namespace}/{name}: {error}");
                 if known.trouble.as_ref() != Some(&why) {

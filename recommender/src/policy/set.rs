@@ -10,7 +10,7 @@ use crate::recommend::rules::Chosen;
 
 /// Where a policy came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum PolicySource {
     /// It was applied over an interface.
     Applied,
     /// It is an object of the followed Kubernetes cluster, of this name.
@@ -19,7 +19,7 @@ pub enum Source {
     File(PathBuf),
 }
 
-impl std::fmt::Display for Source {
+impl std::fmt::Display for PolicySource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Applied => f.write_str("applied"),
@@ -35,7 +35,7 @@ pub struct Set {
     ranked: Ranked,
     /// By the places of `ranked`; nothing where the rule cannot be had.
     rules: Vec<Result<Chosen, PolicyError>>,
-    sources: Vec<Source>,
+    sources: Vec<PolicySource>,
 }
 
 /// Who governs a container.
@@ -51,14 +51,14 @@ pub struct Governing<'a> {
 
 impl Set {
     pub(crate) fn new(
-        all: impl Iterator<Item = (Dated, Source)>,
+        all: impl Iterator<Item = (Dated, PolicySource)>,
         rule: impl Fn(&Policy) -> Result<Chosen, PolicyError>,
     ) -> Self {
         let (dated, sources): (Vec<_>, Vec<_>) = all.unzip();
-        let by_key: std::collections::HashMap<String, Source> =
+        let by_key: std::collections::HashMap<String, PolicySource> =
             dated.iter().map(|d| d.policy.key()).zip(sources).collect();
         let ranked = Ranked::new(dated);
-        let source = |d: &Dated| by_key.get(&d.policy.key()).cloned().unwrap_or(Source::Applied);
+        let source = |d: &Dated| by_key.get(&d.policy.key()).cloned().unwrap_or(PolicySource::Applied);
         let sources = ranked.all().iter().map(source).collect();
         let rules = ranked.all().iter().map(|d| rule(&d.policy)).collect();
         Self { ranked, rules, sources }
@@ -70,7 +70,7 @@ impl Set {
     }
 
     /// Where one came from.
-    pub fn source(&self, at: usize) -> Option<&Source> {
+    pub fn source(&self, at: usize) -> Option<&PolicySource> {
         self.sources.get(at)
     }
 
@@ -93,7 +93,7 @@ impl Set {
         labels: impl IntoIterator<Item = (&'a str, &'a str)> + Clone,
     ) -> (Option<Governing<'_>>, Vec<usize>) {
         let is_there = |at: &usize| match (self.sources.get(*at), cluster) {
-            (Some(Source::Cluster(own)), Some(cluster)) => **own == *cluster,
+            (Some(PolicySource::Cluster(own)), Some(cluster)) => **own == *cluster,
             _ => true,
         };
         let mut selecting = self.ranked.selecting(namespace, labels);
@@ -118,7 +118,10 @@ mod tests {
             Dated { policy: Arc::new(read(&text).unwrap()), created_ms }
         };
         // The older one goes first, wherever it is from.
-        let all = [(dated("mine", 2), Source::Applied), (dated("its", 1), Source::Cluster("east".into()))];
+        let all = [
+            (dated("mine", 2), PolicySource::Applied),
+            (dated("its", 1), PolicySource::Cluster("east".into())),
+        ];
         let rule = |_: &Policy| {
             Ok(choose("vpa", &Default::default(), &Goals::default(), &Default::default()).unwrap())
         };

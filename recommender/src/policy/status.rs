@@ -13,11 +13,11 @@ use super::Set;
 
 /// The status of every policy, as of the last pass over all containers.
 #[derive(Debug, Default)]
-pub struct Statuses(RwLock<Arc<Told>>);
+pub struct Statuses(RwLock<Arc<PolicyStatuses>>);
 
 /// What a pass tells of all policies.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct PolicyStatuses {
     /// By `namespace/name`: the policy that was looked at, and what is told of it.
     by_policy: HashMap<String, (Arc<Policy>, Value)>,
     /// Policies that select no container that runs now.
@@ -36,7 +36,7 @@ impl Statuses {
         })
     }
 
-    /// The status of a policy, once a pass has looked at it as it is now.
+    /// The status of a policy, once a pass has looked at it is now.
     pub(crate) fn seen(&self, policy: &Policy) -> Option<Value> {
         let told = self.told();
         let (of, status) = told.by_policy.get(&policy.key())?;
@@ -44,11 +44,11 @@ impl Statuses {
     }
 
     /// What the last pass told.
-    pub fn told(&self) -> Arc<Told> {
+    pub fn told(&self) -> Arc<PolicyStatuses> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn replace(&self, all: Told) {
+    pub(crate) fn replace(&self, all: PolicyStatuses) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(all);
     }
 }
@@ -61,7 +61,7 @@ fn condition(kind: &str, holds: bool, reason: &str, message: &str) -> Value {
 
 /// What a pass has seen of one policy.
 #[derive(Debug, Default)]
-struct Seen {
+struct PolicyObservation {
     workloads: BTreeSet<WorkloadKey>,
     /// By container and resource: the greatest of its workloads, since one recommendation has to do for all.
     containers: BTreeMap<String, BTreeMap<String, v1::Recommendation>>,
@@ -72,7 +72,7 @@ struct Seen {
 /// A pass over all containers.
 #[derive(Debug, Default)]
 pub struct Pass {
-    by_policy: HashMap<usize, Seen>,
+    by_policy: HashMap<usize, PolicyObservation>,
 }
 
 impl Pass {
@@ -98,8 +98,8 @@ impl Pass {
     }
 
     /// The status of every policy of the set.
-    pub fn statuses(&self, set: &Set) -> Told {
-        let (none, mut told) = (Seen::default(), Told::default());
+    pub fn statuses(&self, set: &Set) -> PolicyStatuses {
+        let (none, mut told) = (PolicyObservation::default(), PolicyStatuses::default());
         for (at, dated) in set.all().iter().enumerate() {
             let seen = self.by_policy.get(&at).unwrap_or(&none);
             told.selecting_nothing += usize::from(!seen.selects());
@@ -111,7 +111,7 @@ impl Pass {
     }
 }
 
-impl Seen {
+impl PolicyObservation {
     fn selects(&self) -> bool {
         !self.containers.is_empty() || !self.conflicts.is_empty()
     }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tracing::warn;
 
-use super::bounds::{self, Bound, BoundKey};
+use super::bounds::{self, BoundKey, BoundObject};
 
 /// Version of the records.
 const VERSION: u32 = 1;
@@ -28,7 +28,7 @@ type Key = (String, String);
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-enum Change {
+enum PolicyChange {
     Set {
         created_ms: u64,
         object: Value,
@@ -58,34 +58,34 @@ enum Change {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Record {
+struct PolicyRecord {
     version: u32,
     #[serde(flatten)]
-    change: Change,
+    change: PolicyChange,
 }
 
 /// The content of the log.
 #[derive(Debug, Default)]
 struct Content {
     applied: BTreeMap<Key, Dated>,
-    bounds: BTreeMap<BoundKey, Arc<Bound>>,
+    bounds: BTreeMap<BoundKey, Arc<BoundObject>>,
     seen: BTreeMap<Key, u64>,
 }
 
 impl Content {
-    fn take(&mut self, change: Change) {
+    fn take(&mut self, change: PolicyChange) {
         match change {
-            Change::Set { created_ms, object } => match read(&object.to_string()) {
+            PolicyChange::Set { created_ms, object } => match read(&object.to_string()) {
                 Ok(policy) => {
                     let key = (policy.namespace.clone(), policy.name.clone());
                     self.applied.insert(key, Dated { policy: Arc::new(policy), created_ms });
                 }
                 Err(error) => warn!(%error, "a stored policy cannot be read any more and is left out"),
             },
-            Change::Delete { namespace, name } => {
+            PolicyChange::Delete { namespace, name } => {
                 self.applied.remove(&(namespace, name));
             }
-            Change::Seen { namespace, name, created_ms } => {
+            PolicyChange::Seen { namespace, name, created_ms } => {
                 self.seen.insert((namespace, name), created_ms);
                 while self.seen.len() > MAX_SEEN {
                     let Some(oldest) = self.seen.iter().min_by_key(|(_, at)| **at).map(|(k, _)| k.clone())
@@ -95,26 +95,28 @@ impl Content {
                     self.seen.remove(&oldest);
                 }
             }
-            Change::Bound { object } => match bounds::read(&object.to_string()) {
+            PolicyChange::Bound { object } => match bounds::read(&object.to_string()) {
                 Ok(bound) => drop(self.bounds.insert(bound.key.clone(), Arc::new(bound))),
                 Err(error) => warn!(%error, "a stored object cannot be read any more and is left out"),
             },
-            Change::Unbound { kind, namespace, name } => {
+            PolicyChange::Unbound { kind, namespace, name } => {
                 self.bounds.remove(&BoundKey { kind, namespace, name });
             }
-            Change::Begin {} | Change::End {} => {}
+            PolicyChange::Begin {} | PolicyChange::End {} => {}
         }
     }
 
-    fn changes(&self) -> impl Iterator<Item = Change> {
-        let set =
-            |d: &Dated| Change::Set { created_ms: d.created_ms, object: d.policy.object(None, Value::Null) };
-        let seen = |((namespace, name), at): (&Key, &u64)| Change::Seen {
+    fn changes(&self) -> impl Iterator<Item = PolicyChange> {
+        let set = |d: &Dated| PolicyChange::Set {
+            created_ms: d.created_ms,
+            object: d.policy.object(None, Value::Null),
+        };
+        let seen = |((namespace, name), at): (&Key, &u64)| PolicyChange::Seen {
             namespace: namespace.clone(),
             name: name.clone(),
             created_ms: *at,
         };
-        let bounds = self.bounds.values().map(|bound| Change::Bound { object: bound.object.clone() });
+        let bounds = self.bounds.values().map(|bound| PolicyChange::Bound { object: bound.object.clone() });
         self.applied.values().map(set).chain(bounds).chain(self.seen.iter().map(seen))
     }
 }
@@ -139,9 +141,9 @@ impl Store {
         let (mut content, mut anew, mut changes) = (Content::default(), None::<Content>, 0);
         if let Some(first) = log.first() {
             for record in log.iter_from(first) {
-                let record: Record = match serde_json::from_slice::<Record>(&record?.payload) {
+                let record: PolicyRecord = match serde_json::from_slice::<PolicyRecord>(&record?.payload) {
                     Ok(record) if record.version <= VERSION => record,
-                    Ok(Record { version, .. }) => {
+                    Ok(PolicyRecord { version, .. }) => {
                         warn!(version, "a change of a policy was written by a newer release and is left out");
                         continue;
                     }
@@ -152,8 +154,8 @@ impl Store {
                 };
                 changes += 1;
                 match (record.change, &mut anew) {
-                    (Change::Begin {}, _) => anew = Some(Content::default()),
-                    (Change::End {}, _) => content = anew.take().unwrap_or(content),
+                    (PolicyChange::Begin {}, _) => anew = Some(Content::default()),
+                    (PolicyChange::End {}, _) => content = anew.take().unwrap_or(content),
                     (change, Some(anew)) => anew.take(change),
                     (change, None) => content.take(change),
                 }
@@ -183,31 +185,31 @@ impl Store {
     pub(super) fn apply(&mut self, policy: Policy, now_ms: u64) -> Result<(), LogError> {
         let before = self.get(&policy.namespace, &policy.name).map(|d| d.created_ms);
         let created_ms = before.or_else(|| created(&policy)).unwrap_or(now_ms);
-        self.change([Change::Set { created_ms, object: policy.object(None, Value::Null) }])
+        self.change([PolicyChange::Set { created_ms, object: policy.object(None, Value::Null) }])
     }
 
     pub(super) fn delete(&mut self, namespace: &str, name: &str) -> Result<bool, LogError> {
         let was = self.get(namespace, name).is_some();
         if was {
-            self.change([Change::Delete { namespace: namespace.to_owned(), name: name.to_owned() }])?;
+            self.change([PolicyChange::Delete { namespace: namespace.to_owned(), name: name.to_owned() }])?;
         }
         Ok(was)
     }
 
     /// Limit ranges and quotas.
-    pub(super) fn bounds(&self) -> &BTreeMap<BoundKey, Arc<Bound>> {
+    pub(super) fn bounds(&self) -> &BTreeMap<BoundKey, Arc<BoundObject>> {
         &self.content.bounds
     }
 
-    pub(super) fn bind(&mut self, bound: &Bound) -> Result<(), LogError> {
-        self.change([Change::Bound { object: bound.object.clone() }])
+    pub(super) fn bind(&mut self, bound: &BoundObject) -> Result<(), LogError> {
+        self.change([PolicyChange::Bound { object: bound.object.clone() }])
     }
 
     pub(super) fn unbind(&mut self, key: &BoundKey) -> Result<bool, LogError> {
         let was = self.content.bounds.contains_key(key);
         if was {
             let BoundKey { kind, namespace, name } = key.clone();
-            self.change([Change::Unbound { kind, namespace, name }])?;
+            self.change([PolicyChange::Unbound { kind, namespace, name }])?;
         }
         Ok(was)
     }
@@ -220,7 +222,7 @@ impl Store {
             let key = (policy.namespace.clone(), policy.name.clone());
             *at = self.content.seen.get(&key).copied().unwrap_or(now_ms);
             if !self.content.seen.contains_key(&key) {
-                news.push(Change::Seen { namespace: key.0, name: key.1, created_ms: now_ms });
+                news.push(PolicyChange::Seen { namespace: key.0, name: key.1, created_ms: now_ms });
             }
         }
         if let Err(error) = self.change(news) {
@@ -229,7 +231,7 @@ impl Store {
     }
 
     /// Makes changes, all with one sync; when it fails none of them counts.
-    fn change(&mut self, changes: impl Into<Vec<Change>>) -> Result<(), LogError> {
+    fn change(&mut self, changes: impl Into<Vec<PolicyChange>>) -> Result<(), LogError> {
         let changes = changes.into();
         if changes.is_empty() {
             return Ok(());
@@ -248,12 +250,12 @@ impl Store {
     }
 
     fn write_anew(&mut self) -> Result<(), LogError> {
-        let begin = self.append(&Change::Begin {})?;
-        let all: Vec<Change> = self.content.changes().collect();
+        let begin = self.append(&PolicyChange::Begin {})?;
+        let all: Vec<PolicyChange> = self.content.changes().collect();
         for change in &all {
             self.append(change)?;
         }
-        self.append(&Change::End {})?;
+        self.append(&PolicyChange::End {})?;
         self.log.sync()?;
         self.changes = all.len();
         match begin.prev() {
@@ -262,14 +264,14 @@ impl Store {
         }
     }
 
-    fn append(&mut self, change: &Change) -> Result<Seq, LogError> {
+    fn append(&mut self, change: &PolicyChange) -> Result<Seq, LogError> {
         #[derive(Serialize)]
-        struct Written<'a> {
+        struct StoredPolicyRecord<'a> {
             version: u32,
             #[serde(flatten)]
-            change: &'a Change,
+            change: &'a PolicyChange,
         }
-        let written = serde_json::to_vec(&Written { version: VERSION, change });
+        let written = serde_json::to_vec(&StoredPolicyRecord { version: VERSION, change });
         self.log.append(&written.expect("plain values with string keys are JSON"))
     }
 }
@@ -329,16 +331,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut store = Store::open(dir.path()).unwrap();
         for round in 0..3 * SLACK as u64 {
-            store.content.take(Change::Delete { namespace: "x".into(), name: round.to_string() });
+            store.content.take(PolicyChange::Delete { namespace: "x".into(), name: round.to_string() });
             store.changes += 1;
         }
         store.apply(policy("a", "auto"), 1).unwrap();
         assert!(store.changes < 10, "it was written anew");
         store.apply(policy("b", "auto"), 2).unwrap();
         // As a process killed while writing anew leaves it.
-        store.append(&Change::Begin {}).unwrap();
+        store.append(&PolicyChange::Begin {}).unwrap();
         store
-            .append(&Change::Set { created_ms: 9, object: policy("c", "auto").object(None, Value::Null) })
+            .append(&PolicyChange::Set {
+                created_ms: 9,
+                object: policy("c", "auto").object(None, Value::Null),
+            })
             .unwrap();
         store.log.sync().unwrap();
         drop(store);

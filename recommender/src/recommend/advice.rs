@@ -16,12 +16,12 @@ use evenkeel_store::history::{HistoryView, SharedScopes, ViewTarget};
 use evenkeel_store::key::Image;
 use evenkeel_store::state::StoreState;
 
-use super::caps::{self, Named, Present};
+use super::caps::{self, NamedCap, Present};
 use super::learned::{Learned, learned};
 use super::limits::Limits;
 use super::predefined::{self, Predefined};
 use super::rules::{self, Chosen};
-use super::stored::Kept;
+use super::stored::StoredRecommendations;
 use super::times::Times;
 use crate::config::Recommend;
 
@@ -30,7 +30,7 @@ const KEPT: usize = 100_000;
 
 /// Whose past is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct Asked {
+pub struct AdviceSubject {
     /// Cluster; all of them together without.
     pub cluster: Option<String>,
     /// Namespace of the pod.
@@ -45,7 +45,7 @@ pub struct Asked {
     pub command: Option<u64>,
 }
 
-impl Asked {
+impl AdviceSubject {
     pub(super) fn of(&self) -> ViewTarget<'_> {
         ViewTarget {
             cluster: self.cluster.as_deref(),
@@ -107,7 +107,7 @@ pub type Amounts = [Option<u64>; 2];
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Key {
-    asked: Asked,
+    asked: AdviceSubject,
     rule: Arc<str>,
     current: Amounts,
 }
@@ -189,9 +189,9 @@ impl Advisor {
     /// again.
     pub fn raw(
         &self,
-        (state, before): (&StoreState, &Kept),
+        (state, before): (&StoreState, &StoredRecommendations),
         now_usec: u64,
-        asked: &Asked,
+        asked: &AdviceSubject,
         rule: &Chosen,
         current: Amounts,
     ) -> Arc<Raw> {
@@ -227,7 +227,7 @@ impl Advisor {
         &self,
         state: &StoreState,
         now_usec: u64,
-        asked: &Asked,
+        asked: &AdviceSubject,
         rule: &Chosen,
         [current, said]: [Amounts; 2],
     ) -> Raw {
@@ -282,7 +282,7 @@ impl Advisor {
         let off = around.policy.is_some_and(|p| p.off);
         let allowed = self.limits.of(cluster, namespace, resource);
         let caps = caps::all(around, &allowed, resource, present);
-        let within = |value: u64| capped(value, caps.iter().map(Named::cap));
+        let within = |value: u64| capped(value, caps.iter().map(NamedCap::cap));
         let value = answer.request;
         let mut by: Vec<String> = Vec::new();
         if value.is_none() && present.request.or(present.limit).is_none() {

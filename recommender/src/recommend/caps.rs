@@ -31,11 +31,11 @@ pub(super) fn all(
     allowed: &Allowed,
     resource: Resource,
     present: Present,
-) -> Vec<Named> {
+) -> Vec<NamedCap> {
     let mut caps = Vec::new();
     let mut push = |least: Option<u64>, most: Option<u64>, whose: &'static str| {
-        caps.extend(least.map(|v| Named { bound: v, least: true, whose }));
-        caps.extend(most.map(|v| Named { bound: v, least: false, whose }));
+        caps.extend(least.map(|v| NamedCap { bound: v, least: true, whose }));
+        caps.extend(most.map(|v| NamedCap { bound: v, least: false, whose }));
     };
     let RequestBounds { min, max } = around.policy.map(|p| p.bounds(resource)).unwrap_or_default();
     push(min, max, "policy");
@@ -99,7 +99,7 @@ pub(super) fn raise_limit(
     value: Option<u64>,
     killed_at: Option<u64>,
     limit: Option<u64>,
-    caps: &[Named],
+    caps: &[NamedCap],
 ) -> Option<String> {
     const MIB: u64 = 1 << 20;
     let (limit, killed_at) = (limit?, killed_at?);
@@ -111,7 +111,7 @@ pub(super) fn raise_limit(
     let least =
         limit.saturating_add(f64_to_u64(limit as f64 * goal.oom_margin)).max(limit + goal.oom_min_bytes);
     let wanted = value.unwrap_or(0).max(least).next_multiple_of(MIB);
-    let others = caps.iter().filter(|cap| cap.whose != "limit").map(Named::cap);
+    let others = caps.iter().filter(|cap| cap.whose != "limit").map(NamedCap::cap);
     let wanted = capped(wanted, others).0;
     let text = |bytes: u64| Quantity::from_bytes(bytes).canonical();
     (wanted > limit)
@@ -120,13 +120,13 @@ pub(super) fn raise_limit(
 
 /// A cap and whose it is.
 #[derive(Debug)]
-pub(super) struct Named {
+pub(super) struct NamedCap {
     bound: u64,
     least: bool,
     whose: &'static str,
 }
 
-impl Named {
+impl NamedCap {
     /// Its name: whose, and which end where both exist.
     pub(super) fn cap(&self) -> NamedBound<'static> {
         match (self.whose, self.least) {
@@ -154,7 +154,7 @@ mod tests {
 
     fn within(mode: LimitsMode, allowed: Allowed, present: Present, value: u64) -> (u64, Vec<&'static str>) {
         let caps = all(&around(mode), &allowed, Resource::Memory, present);
-        capped(value, caps.iter().map(Named::cap))
+        capped(value, caps.iter().map(NamedCap::cap))
     }
 
     #[test]

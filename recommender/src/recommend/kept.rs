@@ -7,7 +7,7 @@ use evenkeel_qos::pod::qos_class;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::rule::Answer;
 
-use super::advice::{Advisor, Asked, Raw, index};
+use super::advice::{AdviceSubject, Advisor, Raw, index};
 use super::learned::Learned;
 use super::pod::{ContainerAdvice, PodAdvice, asked, resources};
 use super::stored::Stored;
@@ -99,7 +99,7 @@ impl AtHand<'_> {
     fn bounded(
         &self,
         bounds: &Bounding<'_>,
-        asked: &Asked,
+        asked: &AdviceSubject,
         now: &Now,
         kept: [v1::Recommendation; 2],
     ) -> [v1::Recommendation; 2] {

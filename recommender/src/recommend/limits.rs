@@ -19,10 +19,10 @@ use tracing::{info, warn};
 
 use super::advice::index;
 use super::caps::scaled;
-use crate::audit::{Audit, Said};
+use crate::audit::{Audit, FileDigests};
 use crate::capacity::read;
 use crate::config::{Config, LimitRangeSection};
-use crate::policy::bounds::{Bound, BoundKey};
+use crate::policy::bounds::{BoundKey, BoundObject};
 use crate::policy::{Print, listed};
 
 /// Largest file read, bytes: a snapshot of a cluster is larger, its quotas and limit ranges are not.
@@ -109,12 +109,12 @@ type ByNamespace = HashMap<String, [Allowed; 2]>;
 
 /// What one file gave.
 #[derive(Debug, Default)]
-struct Given {
+struct LimitsFile {
     print: Option<Print>,
     ranges: Vec<LimitRange>,
     quotas: Vec<ResourceQuota>,
     /// What is in force of it, for the audit record: what quotas allow, and not what is used of them.
-    said: Said,
+    said: FileDigests,
     /// Why it could not be read.
     trouble: Option<String>,
 }
@@ -129,10 +129,10 @@ struct Made {
 
 /// All that is known.
 #[derive(Debug, Default)]
-struct Held {
-    files: BTreeMap<PathBuf, Given>,
+struct LimitsState {
+    files: BTreeMap<PathBuf, LimitsFile>,
     /// Over the interfaces.
-    applied: Vec<Arc<Bound>>,
+    applied: Vec<Arc<BoundObject>>,
     /// A cluster that is followed, and its objects.
     followed: Option<(String, NamespaceBounds)>,
     sections: Vec<LimitRangeSection>,
@@ -142,13 +142,13 @@ struct Held {
 #[derive(Debug)]
 pub struct Limits {
     made: RwLock<Arc<Made>>,
-    held: Mutex<Held>,
+    held: Mutex<LimitsState>,
 }
 
 impl Limits {
     /// Limits of the configuration; its files are read when limits are next looked up.
     pub fn new(sections: &[LimitRangeSection]) -> Self {
-        let held = Held { sections: sections.to_vec(), ..Held::default() };
+        let held = LimitsState { sections: sections.to_vec(), ..LimitsState::default() };
         Self { made: RwLock::new(Arc::new(held.made())), held: Mutex::new(held) }
     }
 
@@ -165,11 +165,11 @@ impl Limits {
         Resource::ALL.map(|resource| self.of(None, namespace, resource).min)
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, LimitsState> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn make_anew(&self, held: &Held) {
+    fn make_anew(&self, held: &LimitsState) {
         *self.made.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(held.made());
     }
 
@@ -191,7 +191,7 @@ impl Limits {
     }
 
     /// The objects that were applied and are in no file.
-    pub(crate) fn in_force(&self) -> Vec<Arc<Bound>> {
+    pub(crate) fn in_force(&self) -> Vec<Arc<BoundObject>> {
         self.held().in_force().cloned().collect()
     }
 
@@ -207,7 +207,7 @@ impl Limits {
     }
 
     /// Takes what is applied over the interfaces now; it is asked for when nobody else takes it.
-    pub(crate) fn apply(&self, applied: impl FnOnce() -> Vec<Arc<Bound>>) {
+    pub(crate) fn apply(&self, applied: impl FnOnce() -> Vec<Arc<BoundObject>>) {
         let mut held = self.held();
         held.applied = applied();
         self.make_anew(&held);
@@ -221,7 +221,7 @@ impl Limits {
         let ranges = &config.recommend.limit_ranges;
         let before = held.files.len();
         held.files.retain(|path, file| {
-            found.contains_key(path) || file.recorded(path, &Said::default(), record).is_err()
+            found.contains_key(path) || file.recorded(path, &FileDigests::default(), record).is_err()
         });
         let mut changed = held.files.len() != before || held.sections != *ranges;
         held.sections.clone_from(ranges);
@@ -235,9 +235,9 @@ impl Limits {
     }
 }
 
-impl Given {
+impl LimitsFile {
     /// Leaves an entry that it says something else from now on.
-    fn recorded(&mut self, path: &Path, said: &Said, record: Option<&Audit>) -> Result<(), ()> {
+    fn recorded(&mut self, path: &Path, said: &FileDigests, record: Option<&Audit>) -> Result<(), ()> {
         self.said.follow(path, said, record).map_err(|why| {
             if self.trouble.as_ref() != Some(&why) {
                 warn!(file = %path.display(), why, "a file of limit ranges and quotas changed, which is not in force");
@@ -286,20 +286,20 @@ impl Given {
     }
 }
 
-fn said(ranges: &[LimitRange], quotas: &[ResourceQuota]) -> Said {
+fn said(ranges: &[LimitRange], quotas: &[ResourceQuota]) -> FileDigests {
     let named =
         |kind: &str, meta: &ObjectMeta| format!("{kind} {}/{}", meta.namespace_or_default(), meta.name);
     let ranges = ranges.iter().map(|r| (named("LimitRange", &r.metadata), format!("{:?}", r.spec)));
     let quotas = quotas.iter().map(|q| (named("ResourceQuota", &q.metadata), format!("{:?}", q.spec)));
-    Said::of(ranges.chain(quotas))
+    FileDigests::of(ranges.chain(quotas))
 }
 
-impl Held {
+impl LimitsState {
     fn file_of(&self, key: &BoundKey) -> Option<&Path> {
         self.files.iter().find(|(_, file)| file.holds(key)).map(|(path, _)| path.as_path())
     }
 
-    fn in_force(&self) -> impl Iterator<Item = &Arc<Bound>> {
+    fn in_force(&self) -> impl Iterator<Item = &Arc<BoundObject>> {
         self.applied.iter().filter(|bound| self.file_of(&bound.key).is_none())
     }
 

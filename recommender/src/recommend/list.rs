@@ -14,16 +14,16 @@ use evenkeel_store::key::SeriesId;
 use evenkeel_store::state::StoreState;
 use evenkeel_store::state::history::HistorySeries;
 
-use super::advice::{Amounts, Asked};
+use super::advice::{AdviceSubject, Amounts};
 use super::rules::Chosen;
 use super::{Desk, Now};
 use crate::policy::Governing;
 
 /// One workload's container.
 #[derive(Debug, Clone)]
-pub struct Line {
+pub struct WorkloadContainer {
     /// Whose past it has.
-    pub asked: Asked,
+    pub asked: AdviceSubject,
     /// What it has now.
     pub now: Now,
     /// Identity of one of its containers that run now, for the labels of its pod.
@@ -31,17 +31,17 @@ pub struct Line {
 }
 
 /// All, in the order of their names; `namespace` empty for every one.
-pub fn lines(state: &StoreState, namespace: &str) -> Vec<Line> {
+pub fn lines(state: &StoreState, namespace: &str) -> Vec<WorkloadContainer> {
     newest_by_container(state, namespace).map(|(id, series)| line(state, id, series)).collect()
 }
 
 /// The line of a series.
-pub(super) fn line(state: &StoreState, id: SeriesId, series: &HistorySeries) -> Line {
+pub(super) fn line(state: &StoreState, id: SeriesId, series: &HistorySeries) -> WorkloadContainer {
     let identity = state.live_of(id).next().map(|(_, slot)| Arc::clone(&slot.identity));
     let limits = identity.as_ref().and_then(|i| i.requested);
     let key = &series.key.of;
-    Line {
-        asked: Asked {
+    WorkloadContainer {
+        asked: AdviceSubject {
             cluster: Some(key.cluster.clone()),
             namespace: key.namespace.clone(),
             workload: key.workload.clone(),
@@ -90,14 +90,21 @@ fn is_infrastructure(state: &StoreState, id: SeriesId, series: &HistorySeries) -
 
 /// The policy that governs a line, and the places of those that select it. Policies govern what runs: of what has gone
 /// nobody knows the labels.
-pub(crate) fn governing<'a>(desk: &Desk<'a>, line: &Line) -> (Option<Governing<'a>>, Vec<usize>) {
+pub(crate) fn governing<'a>(
+    desk: &Desk<'a>,
+    line: &WorkloadContainer,
+) -> (Option<Governing<'a>>, Vec<usize>) {
     let Some(identity) = &line.identity else { return (None, Vec::new()) };
     let labels = identity.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()));
     desk.policies.governing((line.asked.cluster.as_deref(), &line.asked.namespace), labels)
 }
 
 /// What is recommended to a line, under these rules or the one in force, and the places of the policies that select it.
-pub fn recommend(desk: &Desk<'_>, line: &Line, rules: &[Chosen]) -> (Vec<v1::Recommendation>, Vec<usize>) {
+pub fn recommend(
+    desk: &Desk<'_>,
+    line: &WorkloadContainer,
+    rules: &[Chosen],
+) -> (Vec<v1::Recommendation>, Vec<usize>) {
     let (governing, selecting) = governing(desk, line);
     let one = |rule: Option<&Chosen>| desk.recommend(&line.asked, &line.now, governing, rule);
     let mut all: Vec<v1::Recommendation> = match rules {
@@ -122,7 +129,7 @@ pub fn selected(
     rules: &[Chosen],
 ) -> Vec<v1::Recommendation> {
     let lines = lines(desk.state, namespace);
-    let is_selected = |line: &&Line| {
+    let is_selected = |line: &&WorkloadContainer| {
         let matches = |identity: &Arc<v1::ContainerIdentity>| {
             selector.matches(|key| identity.labels.get(key).map(String::as_str))
         };

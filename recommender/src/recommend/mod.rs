@@ -36,10 +36,10 @@ use evenkeel_store::history::HistoryView;
 use evenkeel_store::state::StoreState;
 
 use crate::policy::{Governing, Set};
-pub use crate::turns::Wanted;
-use advice::{Advice, Advisor, Amounts, Around, Asked, Raw, index};
+pub use crate::turns::StillWanted;
+use advice::{Advice, AdviceSubject, Advisor, Amounts, Around, Raw, index};
 use rules::Chosen;
-use stored::Kept;
+use stored::StoredRecommendations;
 
 /// Everything an answer is made of.
 #[derive(Debug, Clone, Copy)]
@@ -57,9 +57,9 @@ pub struct Desk<'a> {
     /// The namespace of the pod that is asked about says that nothing of it is to be changed.
     pub frozen: bool,
     /// What the last pass over all workloads recommended, which rules may keep to.
-    pub before: &'a Kept,
+    pub before: &'a StoredRecommendations,
     /// Whether whoever asked still waits: a long answer ends early when not, and nobody sees it.
-    pub wanted: &'a Wanted,
+    pub wanted: &'a StillWanted,
 }
 
 /// What one container has now.
@@ -75,14 +75,14 @@ pub struct Now {
 
 impl Desk<'_> {
     /// What a rule says of a container that requests this.
-    pub(crate) fn raw(&self, asked: &Asked, rule: &Chosen, requests: Amounts) -> Arc<Raw> {
+    pub(crate) fn raw(&self, asked: &AdviceSubject, rule: &Chosen, requests: Amounts) -> Arc<Raw> {
         self.advisor.raw((self.state, self.before), self.now_usec, asked, rule, requests)
     }
 
     /// What the Vertical Pod Autoscaler would keep of a container's own past, after what a checkpoint knows of it.
     pub(crate) fn estimator(
         &self,
-        asked: &Asked,
+        asked: &AdviceSubject,
         resource: Resource,
         params: &vpa::VpaParams,
         saved: Option<&Saved>,
@@ -96,7 +96,7 @@ impl Desk<'_> {
     /// The recommendations of one container, CPU first, under a rule or the one in force for it.
     pub fn recommend(
         &self,
-        asked: &Asked,
+        asked: &AdviceSubject,
         now: &Now,
         governing: Option<Governing<'_>>,
         rule: Option<&Chosen>,
@@ -126,7 +126,7 @@ impl<'a> Bounding<'a> {
     }
 
     /// Both recommendations of a container, CPU first.
-    fn recommend(&self, asked: &Asked, now: &Now, raw: &Raw) -> [v1::Recommendation; 2] {
+    fn recommend(&self, asked: &AdviceSubject, now: &Now, raw: &Raw) -> [v1::Recommendation; 2] {
         let policy = self.governing.map(|g| g.policy);
         let of_container = policy.and_then(|p| p.container(&asked.container));
         let unbounded = of_container.filter(|_| self.is_bounded).map(|of| ContainerPolicy {
@@ -189,7 +189,7 @@ pub const fn mode(mode: evenkeel_rightsizing::policy::UpdateMode) -> &'static st
     }
 }
 
-fn message(asked: &Asked, resource: Resource, now: &Now, advice: Advice) -> v1::Recommendation {
+fn message(asked: &AdviceSubject, resource: Resource, now: &Now, advice: Advice) -> v1::Recommendation {
     let Advice { answer, raw, capped_by, limit, age_seconds } = advice;
     let (known, young) = (answer.request.is_some(), !answer.evidence().is_enough());
     v1::Recommendation {

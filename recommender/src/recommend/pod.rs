@@ -14,7 +14,7 @@ use evenkeel_rightsizing::policy::{InitialResources, LimitsMode, UpdateMode};
 use evenkeel_store::key::Image;
 use serde_json::{Map, Value};
 
-use super::advice::{Asked, index};
+use super::advice::{AdviceSubject, index};
 use super::rules::Chosen;
 use super::{Desk, Now, startup, whole};
 use crate::policy::{Governing, Set};
@@ -142,14 +142,14 @@ pub fn advise_pod(desk: &Desk<'_>, pod: &Pod, rules: &[Chosen]) -> PodAdvice {
 }
 
 /// Whose past a container has, and what it asks for.
-pub(super) fn asked(pod: &Pod, container: &Container) -> (Asked, Now) {
+pub(super) fn asked(pod: &Pod, container: &Container) -> (AdviceSubject, Now) {
     let asked = container.cpu_and_memory();
     let now = Now {
         requests: [asked.cpu_request.map(|m| m.get()), asked.memory_request.map(|b| b.get())],
         limits: [asked.cpu_limit.map(|m| m.get()), asked.memory_limit.map(|b| b.get())],
         replicas: 0,
     };
-    let whose = Asked {
+    let whose = AdviceSubject {
         cluster: None,
         namespace: pod.metadata.namespace.clone(),
         workload: workload_of(pod),

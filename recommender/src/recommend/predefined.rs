@@ -26,14 +26,14 @@ pub struct Predefined {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct PredefinedFile {
     #[serde(default)]
-    image: Vec<Entry>,
+    image: Vec<PredefinedImage>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct PredefinedImage {
     name: String,
     cpu: Option<Quantity>,
     memory: Option<Quantity>,
@@ -58,9 +58,9 @@ impl Predefined {
     }
 
     fn parse(text: &str) -> anyhow::Result<Self> {
-        let file: File = Figment::from(Toml::string(text)).extract()?;
+        let file: PredefinedFile = Figment::from(Toml::string(text)).extract()?;
         let mut by_image = HashMap::new();
-        for Entry { name, cpu, memory } in file.image {
+        for PredefinedImage { name, cpu, memory } in file.image {
             let image = Image::parse(&name).with_context(|| format!("{name:?} is no image"))?;
             let amount = |q: Option<Quantity>, of: fn(Quantity) -> Option<u64>| {
                 q.map(|q| of(q).with_context(|| format!("{name}: {q} is out of range"))).transpose()

@@ -8,7 +8,7 @@ use evenkeel_store::key::Image;
 use evenkeel_store::state::StoreState;
 
 use super::Now;
-use super::advice::Asked;
+use super::advice::AdviceSubject;
 use super::tests::{DAY, Feed, HOUR, MINUTE, Site, chosen, empty};
 
 /// What an engine has: everything that was offered to it.
@@ -60,8 +60,8 @@ impl Engine {
     }
 }
 
-fn asked(workload: &str, image: &str, command: Option<u64>) -> Asked {
-    Asked {
+fn asked(workload: &str, image: &str, command: Option<u64>) -> AdviceSubject {
+    AdviceSubject {
         cluster: Some("c".into()),
         namespace: "shop".into(),
         workload: format!("deployment/{workload}"),

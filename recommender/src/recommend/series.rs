@@ -17,7 +17,7 @@ use evenkeel_store::key::{SeriesId, SeriesKey};
 use evenkeel_store::state::StoreState;
 use evenkeel_store::state::minute::of_resource;
 
-use super::usage::{Question, of_all};
+use super::usage::{UsageScope, of_all};
 
 /// Values of one piece.
 const PIECE: usize = 4_096;
@@ -27,7 +27,7 @@ const DAY: u64 = 86_400;
 
 /// From one value to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum SeriesStep {
     /// A second.
     Second,
     /// A minute.
@@ -38,7 +38,7 @@ pub enum Step {
     Day,
 }
 
-impl Step {
+impl SeriesStep {
     /// By its length in seconds; a minute for 0.
     pub const fn of_seconds(seconds: u64) -> Option<Self> {
         match seconds {
@@ -62,13 +62,13 @@ impl Step {
 
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct SeriesRequest {
     /// Whose; its window is not looked at.
-    pub whose: Question,
+    pub whose: UsageScope,
     /// Of what.
     pub resource: Resource,
     /// From one value to the next.
-    pub step: Step,
+    pub step: SeriesStep,
     /// From this time on, seconds since 1970; 0 = all that is kept.
     pub from: u64,
     /// Before this time; 0 = to the present.
@@ -88,7 +88,7 @@ pub struct Piece {
 
 /// A workload's container, and how far it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct SeriesCursor {
     key: SeriesKey,
     name: String,
     /// Where the next slice begins; nothing when all was read.
@@ -98,9 +98,9 @@ pub struct Place {
 }
 
 /// The containers asked about, in the order of names.
-pub fn places(state: &StoreState, asked: &Asked) -> Vec<Place> {
+pub fn places(state: &StoreState, asked: &SeriesRequest) -> Vec<SeriesCursor> {
     let is_one = state.clusters().len() <= 1;
-    let mut places: BTreeMap<String, Place> = BTreeMap::new();
+    let mut places: BTreeMap<String, SeriesCursor> = BTreeMap::new();
     for (_, series) in state.history.all().filter(|(_, series)| asked.whose.wants(&series.key)) {
         let ContainerKey { cluster, namespace, workload, container } = &series.key.of;
         let name = match is_one {
@@ -108,27 +108,27 @@ pub fn places(state: &StoreState, asked: &Asked) -> Vec<Place> {
             false => format!("{cluster}/{namespace}/{workload}/{container}"),
         };
         let key = SeriesKey { image: None, ..series.key.clone() };
-        let place = Place { key, name: name.clone(), next: Some(asked.from), end: None };
+        let place = SeriesCursor { key, name: name.clone(), next: Some(asked.from), end: None };
         places.entry(name).or_insert(place);
     }
     places.into_values().collect()
 }
 
 /// Series of the containers asked about.
-fn ids_of(state: &StoreState, asked: &Asked) -> Vec<SeriesId> {
+fn ids_of(state: &StoreState, asked: &SeriesRequest) -> Vec<SeriesId> {
     let all = state.history.all().filter(|(_, series)| asked.whose.wants(&series.key));
     all.map(|(id, _)| id).collect()
 }
 
 /// What minutes would be read: bytes of hours that ended, and containers with a present hour.
-pub fn size(state: &StoreState, asked: &Asked) -> (u64, usize) {
+pub fn size(state: &StoreState, asked: &SeriesRequest) -> (u64, usize) {
     let from = u32::try_from(asked.from / 60).unwrap_or(u32::MAX);
     let sizes = ids_of(state, asked).into_iter().map(|id| state.history.size(id, from));
     sizes.fold((0, 0), |all, one| (all.0.saturating_add(one.0), all.1.saturating_add(one.1)))
 }
 
 /// Minutes in which a CPU limit held a container back for at least a tenth of the time, seconds since 1970, each once and in order.
-pub fn throttled(state: &StoreState, asked: &Asked) -> Vec<u64> {
+pub fn throttled(state: &StoreState, asked: &SeriesRequest) -> Vec<u64> {
     let from = u32::try_from(asked.from.div_ceil(60)).unwrap_or(u32::MAX);
     let ids = ids_of(state, asked);
     let kept = ids.into_iter().flat_map(|id| state.history.kept_within(id, from, u32::MAX));
@@ -139,14 +139,14 @@ pub fn throttled(state: &StoreState, asked: &Asked) -> Vec<u64> {
     minutes
 }
 
-impl Place {
+impl SeriesCursor {
     /// Whether there is more to read.
     pub const fn has_more(&self) -> bool {
         self.next.is_some()
     }
 
     /// Reads on, no more of minutes than a day: whoever asks holds the state for that long.
-    pub fn read(&mut self, state: &StoreState, asked: &Asked, now_usec: u64) -> Vec<Piece> {
+    pub fn read(&mut self, state: &StoreState, asked: &SeriesRequest, now_usec: u64) -> Vec<Piece> {
         let now = now_usec / 1_000_000;
         let to = if asked.to == 0 { now } else { asked.to.min(now) };
         let Some(from) = self.next.take() else { return Vec::new() };
@@ -156,8 +156,8 @@ impl Place {
             state.history.of_workload(&whose.namespace, &whose.workload, of)
         };
         let values = match asked.step {
-            Step::Second => return seconds(state, &ids(), asked, to),
-            Step::Minute => {
+            SeriesStep::Second => return seconds(state, &ids(), asked, to),
+            SeriesStep::Minute => {
                 let first = ids().into_iter().filter_map(|id| state.history.first_hour(id)).min();
                 let Some(first) = first.map(|hour| u64::from(hour) * 3_600) else {
                     return self.pieces(asked, Vec::new(), to);
@@ -168,13 +168,13 @@ impl Place {
                 self.next = (until < to).then_some(until);
                 minutes(state, &ids(), asked.resource, from, until)
             }
-            Step::Hour | Step::Day => self.rollups(state, asked, from, to),
+            SeriesStep::Hour | SeriesStep::Day => self.rollups(state, asked, from, to),
         };
         self.pieces(asked, values, to)
     }
 
     /// Hours and days.
-    fn rollups(&self, state: &StoreState, asked: &Asked, from: u64, to: u64) -> Vec<(u64, u64)> {
+    fn rollups(&self, state: &StoreState, asked: &SeriesRequest, from: u64, to: u64) -> Vec<(u64, u64)> {
         let view = HistoryView::new(state, of_all(&self.key, Some(&self.key.of.cluster)), asked.resource);
         let step = asked.step.seconds();
         let (first, mut values) = (from.div_ceil(step), Vec::new());
@@ -187,7 +187,7 @@ impl Place {
             let is_wanted = (number + 1) * step <= to;
             values.extend(value.filter(|_| is_wanted).map(|value| (number * step, value)));
         };
-        if asked.step == Step::Day {
+        if asked.step == SeriesStep::Day {
             view.visit_days(Scope::Own, first, &mut |day| take(day.day, &day.all, day.peak));
         } else {
             view.visit_hours(Scope::Own, first, &mut |hour| {
@@ -198,7 +198,7 @@ impl Place {
     }
 
     /// Values in pieces, with the gaps before and between them, and at the end of all.
-    fn pieces(&mut self, asked: &Asked, values: Vec<(u64, u64)>, to: u64) -> Vec<Piece> {
+    fn pieces(&mut self, asked: &SeriesRequest, values: Vec<(u64, u64)>, to: u64) -> Vec<Piece> {
         let step = asked.step.seconds();
         let mut expected = self.end.or((asked.from > 0).then(|| asked.from.next_multiple_of(step)));
         let mut pieces = Vec::new();
@@ -250,7 +250,7 @@ fn minutes(state: &StoreState, ids: &[SeriesId], resource: Resource, from: u64, 
 }
 
 /// The last seconds of each container that runs.
-fn seconds(state: &StoreState, ids: &[SeriesId], asked: &Asked, to: u64) -> Vec<Piece> {
+fn seconds(state: &StoreState, ids: &[SeriesId], asked: &SeriesRequest, to: u64) -> Vec<Piece> {
     let slots = ids.iter().flat_map(|id| state.live_of(*id)).map(|(_, slot)| slot);
     let of = |slot: &evenkeel_store::state::slots::StreamContainer| {
         let i = &slot.identity;

@@ -3,16 +3,16 @@
 use evenkeel_model::name::ResourceName;
 use evenkeel_rightsizing::Resource;
 
-use super::series::{Asked, Piece, Step, places, size, throttled};
+use super::series::{Piece, SeriesRequest, SeriesStep, places, size, throttled};
 use super::tests::{DAY, Feed, HOUR, MIB, MINUTE, SECOND, START, Site};
-use super::usage::{self, Question};
+use super::usage::{self, UsageScope};
 
-fn asked(resource: Resource, step: Step) -> Asked {
-    Asked { whose: Question::default(), resource, step, from: 0, to: 0 }
+fn asked(resource: Resource, step: SeriesStep) -> SeriesRequest {
+    SeriesRequest { whose: UsageScope::default(), resource, step, from: 0, to: 0 }
 }
 
 /// All of it, slice by slice, with the number of slices.
-fn all(feed: &Feed, asked: &Asked) -> (Vec<Piece>, usize) {
+fn all(feed: &Feed, asked: &SeriesRequest) -> (Vec<Piece>, usize) {
     let (mut pieces, mut slices) = (Vec::new(), 0);
     for mut place in places(&feed.state, asked) {
         while place.has_more() {
@@ -41,7 +41,7 @@ fn minutes_hours_and_days_come_with_their_gaps() {
     feed.now += 3 * HOUR;
     feed.run(21 * HOUR, |_| (100, 40));
     let start = START / SECOND;
-    let (pieces, slices) = all(&feed, &asked(Resource::Memory, Step::Minute));
+    let (pieces, slices) = all(&feed, &asked(Resource::Memory, SeriesStep::Minute));
     let (values, gaps) = joined(&pieces);
     assert!(slices >= 3 && pieces.iter().all(|piece| piece.series == "shop/deployment/web/main"));
     assert!(values.windows(2).all(|pair| pair[0].0 < pair[1].0), "times grow");
@@ -54,22 +54,24 @@ fn minutes_hours_and_days_come_with_their_gaps() {
     assert!(values.iter().all(|(time, bytes)| *bytes == if *time < from { 300 * MIB } else { 40 * MIB }));
     assert!(values.len() as u64 >= 47 * 60 - 4);
 
-    let hours = joined(&all(&feed, &asked(Resource::Cpu, Step::Hour)).0);
+    let hours = joined(&all(&feed, &asked(Resource::Cpu, SeriesStep::Hour)).0);
     assert!(hours.0.len() >= 45 && hours.0.iter().all(|(time, _)| time % 3_600 == 0), "{hours:?}");
     assert!(hours.0[1].1.abs_diff(500_000) < 16_000, "the middle of a bucket: {:?}", hours.0[1]);
     assert!(!hours.1.is_empty());
-    let days = joined(&all(&feed, &asked(Resource::Memory, Step::Day)).0);
+    let days = joined(&all(&feed, &asked(Resource::Memory, SeriesStep::Day)).0);
     assert_eq!(days.0.iter().map(|(_, bytes)| bytes / MIB).collect::<Vec<_>>(), [300, 300]);
 
     // A part of it, with what is missing at both ends.
-    let part = Asked { from: start - 3_600, to: start + 600, ..asked(Resource::Memory, Step::Minute) };
+    let part =
+        SeriesRequest { from: start - 3_600, to: start + 600, ..asked(Resource::Memory, SeriesStep::Minute) };
     let (values, gaps) = joined(&all(&feed, &part).0);
     assert!(values.iter().all(|(time, _)| *time < start + 600) && values.len() >= 9, "{values:?}");
     assert_eq!(gaps.first().map(|gap| gap.0), Some(start - 3_600), "{gaps:?}");
     // Nothing was measured at all.
-    let before = Asked { from: start - 7_200, to: start - 3_600, ..part };
+    let before = SeriesRequest { from: start - 7_200, to: start - 3_600, ..part };
     assert_eq!(joined(&all(&feed, &before).0), (vec![], vec![(start - 7_200, start - 3_600)]));
-    let other = Asked { whose: Question { namespace: "other".into(), ..Question::default() }, ..before };
+    let other =
+        SeriesRequest { whose: UsageScope { namespace: "other".into(), ..UsageScope::default() }, ..before };
     assert_eq!(all(&feed, &other).0, []);
 }
 
@@ -83,13 +85,13 @@ fn throttled_minutes_are_told_and_what_would_be_read_grows_with_replicas() {
     feed.run(5 * MINUTE, |_| (500, 300));
     feed.held_usec = 20_000;
     feed.run(2 * HOUR, |_| (500, 300));
-    let question = asked(Resource::Cpu, Step::Minute);
+    let question = asked(Resource::Cpu, SeriesStep::Minute);
     let held = throttled(&feed.state, &question);
     assert!((4..=6).contains(&held.len()) && held.windows(2).all(|pair| pair[0] < pair[1]), "{held:?}");
     assert!(held.iter().all(|at| (begin - 60..=begin + 360).contains(at)), "{held:?} {begin}");
     let (bytes, containers) = size(&feed.state, &question);
     assert!(bytes > 0 && containers == 3, "{bytes} {containers}");
-    let recent = Asked { from: feed.now / SECOND - 60, ..question };
+    let recent = SeriesRequest { from: feed.now / SECOND - 60, ..question };
     assert!(size(&feed.state, &recent).0 < bytes);
     assert!(throttled(&feed.state, &recent).is_empty());
 }
@@ -102,9 +104,9 @@ fn of_several_replicas_the_one_at_rank_95_percent_is_told_and_seconds_are_told_o
     for _ in 0..180 {
         feed.sample(SECOND, |i| ([100, 900, 300][i], [10, 30, 20][i]));
     }
-    let (cpu, _) = joined(&all(&feed, &asked(Resource::Cpu, Step::Minute)).0);
+    let (cpu, _) = joined(&all(&feed, &asked(Resource::Cpu, SeriesStep::Minute)).0);
     assert!(cpu.iter().skip(1).all(|(_, value)| *value == 900_000) && cpu.len() >= 2, "{cpu:?}");
-    let (seconds, _) = all(&feed, &asked(Resource::Memory, Step::Second));
+    let (seconds, _) = all(&feed, &asked(Resource::Memory, SeriesStep::Second));
     assert_eq!(seconds.len(), 3);
     for (piece, mib) in seconds.iter().zip([10, 30, 20]) {
         assert_eq!(piece.series, "shop/web-1/main");
@@ -122,7 +124,7 @@ fn the_next_hour_and_day_are_predicted_with_their_confidence() {
     feed.start(("web", "web:1", None));
     let site = Site::new();
     let record = |feed: &Feed, window_seconds| {
-        let question = Question { window_seconds, ..Question::default() };
+        let question = UsageScope { window_seconds, ..UsageScope::default() };
         usage::query(&feed.desk(&site), &question)[0].record.clone()
     };
     feed.run(20 * MINUTE, |_| (400, 200));

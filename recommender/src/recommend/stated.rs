@@ -25,11 +25,11 @@ const TIER: &str = "status of the policy";
 
 /// What an object's status says of its containers.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Stated(HashMap<String, Container>);
+pub(crate) struct Stated(HashMap<String, StatedContainer>);
 
 /// What it says of one: both answers, and what its start could use.
 #[derive(Debug, Clone, PartialEq)]
-struct Container {
+struct StatedContainer {
     answers: [Answer; 2],
     start: Option<Learned>,
 }
@@ -44,7 +44,7 @@ impl Stated {
             let start = start.map(|cpu_milli| Learned { cpu_milli, seconds: 0 });
             Some((
                 name,
-                Container { answers: Resource::ALL.map(|resource| answer(container, resource)), start },
+                StatedContainer { answers: Resource::ALL.map(|resource| answer(container, resource)), start },
             ))
         };
         Self(containers.into_iter().flatten().filter_map(of).collect())
@@ -181,7 +181,7 @@ mod tests {
 
     use super::*;
     use crate::config::{LimitRangeSection, Recommend};
-    use crate::policy::Source;
+    use crate::policy::PolicySource;
     use crate::recommend::{pod, rules};
 
     const MIB: u64 = 1 << 20;
@@ -205,7 +205,7 @@ mod tests {
                 "apiVersion": "evenkeel.dev/v1", "kind": "VerticalPodAutoscaler", "metadata": metadata, "spec": spec,
             });
             let policy = evenkeel_rightsizing::policy::read_object(&object).unwrap();
-            (Dated { policy: Arc::new(policy), created_ms: number as u64 }, Source::Cluster("".into()))
+            (Dated { policy: Arc::new(policy), created_ms: number as u64 }, PolicySource::Cluster("".into()))
         };
         let rule = |policy: &Policy| Ok(rules::of_policy(policy, &Recommend::default()).unwrap());
         Set::new(specs.iter().enumerate().map(dated), rule)

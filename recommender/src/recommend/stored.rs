@@ -23,7 +23,7 @@ use prost::Message;
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
-use super::advice::{Amounts, Asked, largest_node};
+use super::advice::{AdviceSubject, Amounts, largest_node};
 use super::rules::Chosen;
 use super::{Desk, list, predefined};
 use crate::acting::Meant;
@@ -49,7 +49,7 @@ pub(crate) fn place(r: &v1::Recommendation) -> Place {
 #[derive(Debug)]
 pub struct Stored {
     file: PathBuf,
-    kept: RwLock<Arc<Kept>>,
+    kept: RwLock<Arc<StoredRecommendations>>,
     /// What nodes are told of it.
     meant: RwLock<Arc<Meant>>,
     /// Number of the last pass; 0 before the first of this run.
@@ -60,12 +60,12 @@ pub struct Stored {
 
 /// What a pass recommended.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct StoredRecommendations {
     all: BTreeMap<Place, v1::Recommendation>,
     made_usec: u64,
 }
 
-impl Kept {
+impl StoredRecommendations {
     /// Every recommendation, by its place.
     pub(crate) fn all(&self) -> impl Iterator<Item = &v1::Recommendation> {
         self.all.values()
@@ -78,7 +78,7 @@ impl Kept {
 
     /// What a rule said of a container, uncapped, in the units of requests. Image and command play no part: a roll-out goes
     /// on from where the one before was. A value that stood in because the rule knew nothing is none of its own.
-    pub(super) fn said(&self, asked: &Asked, rule: &Chosen) -> Amounts {
+    pub(super) fn said(&self, asked: &AdviceSubject, rule: &Chosen) -> Amounts {
         Resource::ALL.map(|resource| {
             let cluster = asked.cluster.as_deref()?;
             let key = ContainerKey::new(cluster, &*asked.namespace, &*asked.workload, &*asked.container);
@@ -97,7 +97,7 @@ impl Stored {
                 if error.kind() != io::ErrorKind::NotFound {
                     warn!(%error, file = %file.display(), "the recommendations of the run before are not used");
                 }
-                Kept::default()
+                StoredRecommendations::default()
             }
         };
         Self {
@@ -112,11 +112,11 @@ impl Stored {
     #[cfg(test)]
     pub(crate) fn write_for_tests(file: &Path, all: Vec<v1::Recommendation>, made_usec: u64) {
         let all = all.into_iter().map(|r| (place(&r), r)).collect();
-        write(file, &Kept { all, made_usec }).unwrap();
+        write(file, &StoredRecommendations { all, made_usec }).unwrap();
     }
 
     /// What the last pass recommended, or before the first one the run before.
-    pub(crate) fn kept(&self) -> Arc<Kept> {
+    pub(crate) fn kept(&self) -> Arc<StoredRecommendations> {
         Arc::clone(&self.kept.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -143,7 +143,12 @@ impl Stored {
     }
 
     /// The one of a container, or else of the container of its image that rests on most.
-    pub fn like(&self, asked: &Asked, resource: Resource, now_usec: u64) -> Option<v1::Recommendation> {
+    pub fn like(
+        &self,
+        asked: &AdviceSubject,
+        resource: Resource,
+        now_usec: u64,
+    ) -> Option<v1::Recommendation> {
         let kept = self.kept();
         let of = || kept.all.values().filter(|r| r.resource == resource.as_str() && r.request.is_some());
         let own = of().find(|r| {
@@ -169,10 +174,15 @@ impl Stored {
             let state = context.engine.state().study();
             (list::lines(&state, ""), largest_node(&state))
         };
-        let (mut kept, mut pass) =
-            (Kept { made_usec: context.engine.now_usec(), ..Kept::default() }, Pass::default());
+        let (mut kept, mut pass) = (
+            StoredRecommendations {
+                made_usec: context.engine.now_usec(),
+                ..StoredRecommendations::default()
+            },
+            Pass::default(),
+        );
         // It watches for its own end.
-        let wanted = super::Wanted::default();
+        let wanted = super::StillWanted::default();
         let mut rest = lines.iter();
         let (mut next, mut pace) = (rest.next(), Pace::start());
         while next.is_some() {
@@ -252,7 +262,7 @@ fn aged(r: &v1::Recommendation, made_usec: u64, now_usec: u64) -> v1::Recommenda
     v1::Recommendation { age_seconds, ..r.clone() }
 }
 
-fn write(path: &Path, kept: &Kept) -> io::Result<()> {
+fn write(path: &Path, kept: &StoredRecommendations) -> io::Result<()> {
     let recommendations = kept.all.values().cloned().collect();
     let body = v1::ListRecommendationsResponse { recommendations, ..Default::default() }.encode_to_vec();
     let mut bytes = Vec::with_capacity(HEADER + body.len());
@@ -266,7 +276,7 @@ fn write(path: &Path, kept: &Kept) -> io::Result<()> {
     private::replace(path, &bytes, true)
 }
 
-fn read(path: &Path) -> io::Result<Kept> {
+fn read(path: &Path) -> io::Result<StoredRecommendations> {
     let bytes = private::read(path)?;
     let damaged = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
     let Some((header, body)) = bytes.split_first_chunk::<HEADER>() else {
@@ -281,7 +291,10 @@ fn read(path: &Path) -> io::Result<Kept> {
     }
     let message = v1::ListRecommendationsResponse::decode(body).map_err(|e| damaged(&e.to_string()))?;
     let made_usec = u64::from(u32_at(16)) | u64::from(u32_at(20)) << 32;
-    Ok(Kept { all: message.recommendations.into_iter().map(|r| (place(&r), r)).collect(), made_usec })
+    Ok(StoredRecommendations {
+        all: message.recommendations.into_iter().map(|r| (place(&r), r)).collect(),
+        made_usec,
+    })
 }
 
 #[cfg(test)]
@@ -334,7 +347,7 @@ mod tests {
         };
         Stored::write_for_tests(&file, vec![cpu, memory], 1);
         let kept = Stored::open(file).kept();
-        let asked = |cluster: Option<&str>, workload: &str| Asked {
+        let asked = |cluster: Option<&str>, workload: &str| AdviceSubject {
             cluster: cluster.map(str::to_owned),
             namespace: "n".into(),
             workload: workload.into(),
@@ -393,12 +406,12 @@ mod tests {
             subjects: 1,
             start_usec: 0,
         });
-        let asked = Asked {
+        let asked = AdviceSubject {
             cluster: Some("c".into()),
             namespace: "n".into(),
             workload: "web".into(),
             container: "c".into(),
-            ..Asked::default()
+            ..AdviceSubject::default()
         };
         let advisor = Advisor::new(&Config::default().recommend).unwrap();
         let raw = advisor.raw((&state, &before), 0, &asked, &firm, [None; 2]);
@@ -410,19 +423,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("recommendations");
         let all = [recommendation("a", 1), recommendation("b", 2)].map(|r| (place(&r), r)).into();
-        write(&file, &Kept { all, made_usec: 5_000_000 }).unwrap();
+        write(&file, &StoredRecommendations { all, made_usec: 5_000_000 }).unwrap();
         let stored = Stored::open(file.clone());
         let seen: Vec<_> =
             stored.all("", 65_000_000).iter().map(|r| (r.workload.clone(), r.age_seconds)).collect();
         assert_eq!(seen, [("a".to_owned(), 60), ("b".to_owned(), 60)]);
-        let asked = |workload: &str, image: &str| Asked {
+        let asked = |workload: &str, image: &str| AdviceSubject {
             namespace: "n".into(),
             workload: workload.into(),
             container: "c".into(),
             image: Image::parse(image),
-            ..Asked::default()
+            ..AdviceSubject::default()
         };
-        let like = |asked: &Asked| stored.like(asked, Resource::Cpu, 0).and_then(|r| r.request);
+        let like = |asked: &AdviceSubject| stored.like(asked, Resource::Cpu, 0).and_then(|r| r.request);
         assert_eq!(like(&asked("b", "other")), Some(2));
         assert_eq!(like(&asked("new", "web:1")), Some(1));
         assert_eq!(like(&asked("new", "other")), None);

@@ -16,7 +16,7 @@ use evenkeel_store::key::StreamKey;
 use evenkeel_store::state::history::HistoryBounds;
 use evenkeel_store::state::{Limits, StoreState};
 
-use super::usage::Question;
+use super::usage::UsageScope;
 use super::*;
 use crate::config::Config;
 
@@ -193,14 +193,19 @@ impl Feed {
 pub(super) struct Site {
     pub(super) advisor: Advisor,
     policies: Set,
-    before: Kept,
-    wanted: Wanted,
+    before: StoredRecommendations,
+    wanted: StillWanted,
 }
 
 impl Site {
     pub(super) fn new() -> Self {
         let advisor = Advisor::new(&Config::default().recommend).unwrap();
-        Self { advisor, policies: Set::default(), before: Kept::default(), wanted: Wanted::default() }
+        Self {
+            advisor,
+            policies: Set::default(),
+            before: StoredRecommendations::default(),
+            wanted: StillWanted::default(),
+        }
     }
 }
 
@@ -471,8 +476,8 @@ fn answers_that_look_at_the_last_seconds_are_made_anew() {
     assert_eq!(request(&feed, "day"), before[1], "kept for a minute");
 }
 
-fn asked(window_seconds: u64) -> Question {
-    Question { window_seconds, ..Question::default() }
+fn asked(window_seconds: u64) -> UsageScope {
+    UsageScope { window_seconds, ..UsageScope::default() }
 }
 
 fn at(stats: &Stats, tenths: u16) -> u64 {

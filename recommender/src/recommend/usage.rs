@@ -32,7 +32,7 @@ const KEPT_SECONDS: u64 = 60;
 
 /// Which containers are asked about; an empty name stands for any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Question {
+pub struct UsageScope {
     /// Namespace.
     pub namespace: String,
     /// Controller, or pod where there is none.
@@ -58,7 +58,7 @@ pub struct Usage {
     pub live: Vec<(String, String, Vec<Moment>)>,
 }
 
-impl Question {
+impl UsageScope {
     pub(super) fn wants(&self, key: &SeriesKey) -> bool {
         let same = |asked: &str, is: &str| asked.is_empty() || asked == is;
         same(&self.namespace, &key.of.namespace)
@@ -68,7 +68,7 @@ impl Question {
 }
 
 /// Answers a question, in the order of names.
-pub fn query(desk: &Desk<'_>, question: &Question) -> Vec<Usage> {
+pub fn query(desk: &Desk<'_>, question: &UsageScope) -> Vec<Usage> {
     let state = desk.state;
     type Place<'a> = (&'a str, &'a str, &'a str);
     let mut found: BTreeMap<Place<'_>, Vec<(SeriesId, &HistorySeries)>> = BTreeMap::new();

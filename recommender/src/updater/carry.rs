@@ -18,7 +18,7 @@ use tracing::{debug, info, warn};
 use super::told::{Came, left, written};
 use super::{Updater, panic_of};
 use crate::api::Context;
-use crate::audit::{Object, Outcome, Ticket};
+use crate::audit::{AuditOutcome, Object, Ticket};
 use crate::config::UpdaterMode;
 
 /// How long nothing is done after the API server gave no answer or asked for patience.
@@ -108,17 +108,18 @@ async fn recorded(
     let object = Object::new("Pod", &action.namespace, &action.pod);
     let mut after = written(action);
     after["to"] = to;
-    let change =
-        async { step(updater, context, action, pod).await.map_err(|error| (Told(error), Outcome::Failed)) };
+    let change = async {
+        step(updater, context, action, pod).await.map_err(|error| (CarryError(error), AuditOutcome::Failed))
+    };
     match ticket.around_async((object, from, after), false, change).await {
-        Ok(done) => done.map_err(|Told(error)| error),
+        Ok(done) => done.map_err(|CarryError(error)| error),
         Err(error) => Err(ApiError::Silent(format!("there is no entry of it in the audit record: {error}"))),
     }
 }
 
-struct Told(ApiError);
+struct CarryError(ApiError);
 
-impl std::fmt::Display for Told {
+impl std::fmt::Display for CarryError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
     }

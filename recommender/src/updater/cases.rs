@@ -12,7 +12,7 @@ const MOST_BYTES: usize = 2 << 20;
 const MOST_OF_ONE: usize = 256 << 10;
 
 #[derive(Debug)]
-struct Kept {
+struct StoredCase {
     outcome: ReplayOutcome,
     told: v1::UpdateCase,
 }
@@ -20,7 +20,7 @@ struct Kept {
 /// The last choices.
 #[derive(Debug, Default)]
 pub(super) struct Cases {
-    all: VecDeque<Kept>,
+    all: VecDeque<StoredCase>,
     bytes: usize,
     /// Choices about so many pods that they are not kept.
     too_large: u64,
@@ -30,7 +30,7 @@ impl Cases {
     /// Keeps a choice, where the last one about its workload had another outcome.
     pub(super) fn keep(&mut self, case: &ReplayCase) {
         let (namespace, workload) = case.about();
-        let is_of = |kept: &&Kept| kept.told.namespace == namespace && kept.told.workload == workload;
+        let is_of = |kept: &&StoredCase| kept.told.namespace == namespace && kept.told.workload == workload;
         if self.all.iter().rev().find(is_of).is_some_and(|last| last.outcome == *case.outcome()) {
             return;
         }
@@ -46,7 +46,7 @@ impl Cases {
             workload: workload.to_owned(),
             text,
         };
-        self.all.push_back(Kept { outcome: case.outcome().clone(), told });
+        self.all.push_back(StoredCase { outcome: case.outcome().clone(), told });
         while self.bytes > MOST_BYTES {
             let Some(oldest) = self.all.pop_front() else { break };
             self.bytes -= oldest.told.text.len();

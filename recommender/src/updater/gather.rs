@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Updater;
 use super::facts;
 use super::offers::Offers;
-use super::wishes::Wish;
+use super::wishes::WorkloadTarget;
 use crate::gates;
 
 const CORE: &str = "/api/v1";
@@ -59,7 +59,7 @@ pub(super) async fn namespace(
     updater: &Updater,
     view: &ClusterView,
     namespace: &str,
-    (wishes, offers): (&BTreeMap<String, Wish>, &Offers),
+    (wishes, offers): (&BTreeMap<String, WorkloadTarget>, &Offers),
     now: u64,
 ) -> Result<Gathered, ApiError> {
     let own = updater.api.object(&format!("{CORE}/namespaces"), &[namespace]).await?;

@@ -38,8 +38,8 @@ use crate::serve::ended;
 use measured::Remembered;
 use offers::Offers;
 use room::Simulator;
-use told::Told;
-use wishes::{Wish, Wishes};
+use told::UpdaterStatus;
+use wishes::{Wishes, WorkloadTarget};
 
 /// Namespaces that are looked at in one pass; the others are in the next ones.
 const MOST_NAMESPACES: usize = 100;
@@ -50,7 +50,7 @@ const QUIET: u32 = 10;
 #[derive(Debug)]
 pub(crate) struct Updater {
     api: ApiServer,
-    pub(crate) told: Told,
+    pub(crate) told: UpdaterStatus,
     trouble: Mutex<Option<String>>,
 }
 
@@ -64,7 +64,7 @@ impl Updater {
             return Ok(None);
         }
         let api = ApiServer::at(&section.source()).await?;
-        Ok(Some(Arc::new(Self { api, told: Told::default(), trouble: Mutex::default() })))
+        Ok(Some(Arc::new(Self { api, told: UpdaterStatus::default(), trouble: Mutex::default() })))
     }
 
     /// Why pods are not changed.
@@ -91,7 +91,7 @@ struct Passes {
     /// Namespaces that were looked at since this one leads: who led before may have left something under way in others.
     seen: BTreeSet<String>,
     /// Namespaces where nothing could be done, with what was recommended then, and when that was.
-    quiet: BTreeMap<String, (BTreeMap<String, Wish>, Instant)>,
+    quiet: BTreeMap<String, (BTreeMap<String, WorkloadTarget>, Instant)>,
     /// The last namespace that was looked at, where not all were.
     after: String,
     pause: Option<Instant>,

@@ -44,7 +44,7 @@ impl Came {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct UpdaterHistory {
     steps: VecDeque<v1::PodUpdate>,
     /// With the time since which it is so, microseconds.
     refusals: Vec<(SkippedStep, u64)>,
@@ -60,10 +60,10 @@ struct Inner {
 
 /// What is told.
 #[derive(Debug, Default)]
-pub(crate) struct Told(Mutex<Inner>);
+pub(crate) struct UpdaterStatus(Mutex<UpdaterHistory>);
 
-impl Told {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+impl UpdaterStatus {
+    fn inner(&self) -> MutexGuard<'_, UpdaterHistory> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -15,13 +15,13 @@ use crate::api::Context;
 
 /// What one workload's pods should request.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Wish {
+pub(super) struct WorkloadTarget {
     pub(super) policy: Arc<Policy>,
     pub(super) targets: BTreeMap<String, Two<Option<TargetRequest>>>,
 }
 
 /// By namespace and workload.
-pub(super) type Wishes = BTreeMap<String, BTreeMap<String, Wish>>;
+pub(super) type Wishes = BTreeMap<String, BTreeMap<String, WorkloadTarget>>;
 
 /// What is recommended to the workloads of policies in mode `auto`; on a revert to those of every policy, since what was changed by one is given
 /// back whatever its mode is by now. To those that an offer is about nothing has to be recommended.
@@ -40,9 +40,10 @@ pub(super) fn wishes(context: &Context, cluster: &str, is_revert: bool, offers: 
         let Some((namespace, name)) = r.policy.split_once('/') else { continue };
         let Some(policy) = set.find(namespace, name).and_then(|at| set.all().get(at)) else { continue };
         let of_namespace = wishes.entry(r.namespace.clone()).or_default();
-        let wish = of_namespace
-            .entry(r.workload.clone())
-            .or_insert_with(|| Wish { policy: Arc::clone(&policy.policy), targets: BTreeMap::new() });
+        let wish = of_namespace.entry(r.workload.clone()).or_insert_with(|| WorkloadTarget {
+            policy: Arc::clone(&policy.policy),
+            targets: BTreeMap::new(),
+        });
         let at = usize::from(r.resource != Resource::Cpu.as_str());
         if let Some(request) = r.request.filter(|_| is_meant) {
             wish.targets.entry(r.container.clone()).or_default()[at] =
@@ -58,7 +59,7 @@ const fn limit(r: &v1::Recommendation) -> Option<u64> {
 
 /// Namespaces with a pod that asks for something else than is recommended to it, by more than its policy tolerates.
 pub(super) fn differing(view: &ClusterView, wishes: &Wishes) -> BTreeSet<String> {
-    let differs = |(namespace, of): &(&String, &BTreeMap<String, Wish>)| {
+    let differs = |(namespace, of): &(&String, &BTreeMap<String, WorkloadTarget>)| {
         view.asked(namespace).iter().any(|(workload, pod)| {
             let Some(wish) = of.get(workload) else { return false };
             let sidecars = pod.spec.init_containers.iter().filter(|container| container.is_sidecar());
@@ -74,7 +75,7 @@ pub(super) fn differing(view: &ClusterView, wishes: &Wishes) -> BTreeSet<String>
     wishes.iter().filter(differs).map(|(namespace, _)| namespace.clone()).collect()
 }
 
-fn is_far(wish: &Wish, target: Option<TargetRequest>, now: Option<u64>) -> bool {
+fn is_far(wish: &WorkloadTarget, target: Option<TargetRequest>, now: Option<u64>) -> bool {
     let (Some(target), updates) = (target, &wish.policy.updates) else { return false };
     let Some(now) = now.filter(|now| *now > 0) else { return true };
     let part = (target.request as f64 - now as f64) / now as f64;

@@ -34,23 +34,23 @@ const FORBIDDEN: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 pub(super) struct Events {
     waiting: mpsc::Sender<Done>,
-    counts: Arc<Counts>,
+    counts: Arc<EventCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct EventCounts {
     written: AtomicU64,
     dropped: AtomicU64,
 }
 
 impl Events {
     /// What takes them in, and what writes them.
-    pub(super) fn new(api: ApiServer) -> (Self, Writer) {
+    pub(super) fn new(api: ApiServer) -> (Self, EventWriter) {
         let (waiting, done) = mpsc::channel(WAITING);
-        let counts = Arc::<Counts>::default();
+        let counts = Arc::<EventCounts>::default();
         let number = WallClock::system().now_usec();
-        let tally = Tally { series: HashMap::new(), number };
-        (Self { waiting, counts: Arc::clone(&counts) }, Writer { api, done, tally, counts })
+        let tally = EventTally { series: HashMap::new(), number };
+        (Self { waiting, counts: Arc::clone(&counts) }, EventWriter { api, done, tally, counts })
     }
 }
 
@@ -71,7 +71,7 @@ type Key = (String, String);
 
 /// One that is written, or is to be.
 #[derive(Debug)]
-struct Series {
+struct EventSeries {
     event: ObjectEvent,
     count: u64,
     /// What the API server was told; 0 before it was told anything.
@@ -83,12 +83,12 @@ struct Series {
 
 /// Events that are counted. Time is an argument.
 #[derive(Debug)]
-struct Tally {
-    series: HashMap<Key, Series>,
+struct EventTally {
+    series: HashMap<Key, EventSeries>,
     number: u64,
 }
 
-impl Tally {
+impl EventTally {
     /// Takes one in; whether there was room.
     fn take(&mut self, done: Done, at: &str, now: Instant) -> bool {
         let Done { controller, text, is_applied } = done;
@@ -109,18 +109,19 @@ impl Tally {
         self.number = self.number.wrapping_add(1);
         let event = event(controller, &text, is_applied, at, self.number);
         let at = at.to_owned();
-        let series = Series { event, count: 1, told: 0, told_at: now, last: now, last_at: at };
+        let series = EventSeries { event, count: 1, told: 0, told_at: now, last: now, last_at: at };
         self.series.insert(key, series);
         true
     }
 
     /// What is to be written now, new ones first.
     fn due(&self, now: Instant) -> Vec<Key> {
-        let is_due = |series: &&Series| {
+        let is_due = |series: &&EventSeries| {
             series.told == 0
                 || series.told < series.count && now.saturating_duration_since(series.told_at) >= WRITTEN
         };
-        let mut due: Vec<(&Key, &Series)> = self.series.iter().filter(|(_, series)| is_due(series)).collect();
+        let mut due: Vec<(&Key, &EventSeries)> =
+            self.series.iter().filter(|(_, series)| is_due(series)).collect();
         due.sort_by_key(|(_, series)| (series.told, series.event.number));
         due.into_iter().take(A_SECOND).map(|(key, _)| key.clone()).collect()
     }
@@ -150,14 +151,14 @@ fn event(of: Controller, text: &str, is_applied: bool, at: &str, number: u64) ->
 
 /// What writes them.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct EventWriter {
     api: ApiServer,
     done: mpsc::Receiver<Done>,
-    tally: Tally,
-    counts: Arc<Counts>,
+    tally: EventTally,
+    counts: Arc<EventCounts>,
 }
 
-impl Writer {
+impl EventWriter {
     /// Writes until nobody tells anything any more.
     pub(super) async fn run(mut self) {
         loop {
@@ -239,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_rollout_is_one_event_that_is_counted_up() {
-        let (mut tally, start) = (Tally { series: HashMap::new(), number: 7 }, Instant::now());
+        let (mut tally, start) = (EventTally { series: HashMap::new(), number: 7 }, Instant::now());
         for _ in 0..100 {
             assert!(tally.take(done("u", "cpu"), "t0", start));
         }

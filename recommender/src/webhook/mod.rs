@@ -33,7 +33,7 @@ use crate::config::{Config, WebhookMode, WebhookSection};
 use crate::gates::lift_late;
 use crate::serve::{stop_signal, tell_warnings, unblock_signals};
 use events::Events;
-use objects::Objects;
+use objects::ReplicaObjects;
 
 /// Certificates are looked at so often, and the registration.
 const LOOK: Duration = Duration::from_secs(10);
@@ -59,7 +59,7 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
         tokio::pin!(stop);
         let bound = tokio::select! {
             () = &mut stop => return Ok(()),
-            bound = Bound::start(config) => bound?,
+            bound = BoundWebhook::start(config) => bound?,
         };
         bound.serve(stop).await
     })
@@ -67,21 +67,21 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
 
 /// A webhook that can be reached, with what it rests on; nothing is done for it any more when this is dropped.
 #[derive(Debug)]
-pub struct Bound {
+pub struct BoundWebhook {
     listener: TcpListener,
     tls: Option<Arc<Tls>>,
     webhook: Arc<Webhook>,
     _tasks: JoinSet<()>,
 }
 
-impl Bound {
+impl BoundWebhook {
     /// Gets address and certificate, and begins to follow what it answers from. Where the certificate is kept in a Secret, that is waited for.
     ///
     /// # Errors
     /// When the address or a file cannot be had.
     pub async fn start(config: &Config) -> anyhow::Result<Self> {
         let section = &config.webhook;
-        let mut keeper = Keeper::new(config);
+        let mut keeper = RegistrationController::new(config);
         keeper.first().await;
         let listener = TcpListener::bind(section.address).await.with_context(|| {
             format!("cannot listen on {}; stop what holds it, or set webhook.address", section.address)
@@ -133,8 +133,8 @@ async fn parts(config: &Config, tasks: &mut JoinSet<()>) -> anyhow::Result<Arc<W
     if !section.objects {
         return Ok(Arc::new(webhook));
     }
-    let objects = Objects::start(config, Pace::default()).await?;
-    let webhook = Arc::new(webhook.with_objects(Arc::<Objects>::clone(&objects)));
+    let objects = ReplicaObjects::start(config, Pace::default()).await?;
+    let webhook = Arc::new(webhook.with_objects(Arc::<ReplicaObjects>::clone(&objects)));
     tasks.spawn(Arc::clone(&objects).follow());
     if let Some((namespace, name)) = section.vpa_lease().filter(|_| objects.has_autoscalers()) {
         tasks.spawn(look_beside(Arc::clone(&objects), namespace.to_owned(), name.to_owned()));
@@ -159,7 +159,7 @@ fn options(section: &WebhookSection) -> anyhow::Result<Options> {
 
 /// Looks whether the admission controller of the Vertical Pod Autoscaler is at work, by the Lease that it renews each ten seconds and that its own
 /// updater goes by (`pkg/utils/status`).
-async fn look_beside(objects: Arc<Objects>, namespace: String, name: String) {
+async fn look_beside(objects: Arc<ReplicaObjects>, namespace: String, name: String) {
     let mut said = String::new();
     loop {
         let trouble = match objects.api().lease_renewed(&namespace, &name).await {
@@ -193,7 +193,7 @@ fn is_recent(renewed: &str, now: u64) -> bool {
 }
 
 /// Asks the recommender for the panic switch, which goes over what objects say of it, and tells how it stands with the objects.
-async fn ask(objects: Arc<Objects>, webhook: Arc<Webhook>) {
+async fn ask(objects: Arc<ReplicaObjects>, webhook: Arc<Webhook>) {
     let mut said = None;
     loop {
         if let Some(is_panic) = webhook.advisor().is_panic(ASK).await {
@@ -213,13 +213,13 @@ async fn ask(objects: Arc<Objects>, webhook: Arc<Webhook>) {
 }
 
 /// Keeps certificates and the registration right.
-struct Keeper {
+struct RegistrationController {
     config: Config,
     api: Option<ApiServer>,
     said: String,
 }
 
-impl Keeper {
+impl RegistrationController {
     fn new(config: &Config) -> Self {
         Self { config: config.clone(), api: None, said: String::new() }
     }
@@ -276,7 +276,7 @@ impl Keeper {
         pair.map_or(Ok(()), |pair| pair.write_pair(&self.config.webhook))
     }
 
-    async fn pair(&mut self) -> anyhow::Result<pair::Held> {
+    async fn pair(&mut self) -> anyhow::Result<pair::CertificateSecret> {
         self.connect().await?;
         let api = self.api.as_ref().context("there is no API server")?;
         pair::kept(api, &self.config.webhook).await

@@ -30,7 +30,7 @@ use crate::api::convert::pod_response;
 use crate::config::{Config, Recommend};
 use crate::objects::policies::policy;
 use crate::policy::panic::held;
-use crate::policy::{Set, Source, created};
+use crate::policy::{PolicySource, Set, created};
 use crate::recommend::advice::Advisor;
 use crate::recommend::rules::Chosen;
 use crate::recommend::stated::{ByStatus, Stated};
@@ -47,7 +47,7 @@ const HOLDS: Duration = Duration::from_secs(60);
 
 /// The cluster's objects, as this replica knows them.
 #[derive(Debug)]
-pub(crate) struct Objects {
+pub(crate) struct ReplicaObjects {
     asking: Asking,
     bounds: Watching,
     advisor: Advisor,
@@ -60,25 +60,25 @@ pub(crate) struct Objects {
     is_vpa_admitting: AtomicBool,
     /// What the recommender said of the switch last.
     told: Mutex<Option<(bool, Instant)>>,
-    known: RwLock<Arc<Known>>,
-    entries: Mutex<HashMap<String, Arc<Entry>>>,
+    known: RwLock<Arc<KnownObjects>>,
+    entries: Mutex<HashMap<String, Arc<KnownObject>>>,
     /// Counts what answers rest on: it is another one when objects, limit ranges or quotas changed.
     state: AtomicU64,
     /// Pods as they were asked about, by the hash of the question: a rollout asks the same again and again.
-    pods: Mutex<HashMap<[u8; 32], Asked>>,
+    pods: Mutex<HashMap<[u8; 32], AskedPod>>,
 }
 
 /// A pod that was asked about.
 #[derive(Debug, Clone)]
-struct Asked {
+struct AskedPod {
     pod: Arc<Pod>,
     /// What was said of it, and in which state.
-    said: Option<(u64, Answer)>,
+    said: Option<(u64, ObjectsAnswer)>,
 }
 
 /// What the objects say of a pod, before it is looked at whether they may.
 #[derive(Debug, Clone)]
-struct Answer {
+struct ObjectsAnswer {
     said: Said,
     /// By what a switch is looked up that an object's status tells of; nothing where nothing governs.
     policy: Option<Arc<str>>,
@@ -88,7 +88,7 @@ struct Answer {
 
 /// What is known of all objects.
 #[derive(Debug, Default)]
-struct Known {
+struct KnownObjects {
     version: u64,
     set: Set,
     autoscalers: Autoscalers,
@@ -109,7 +109,7 @@ struct Known {
 
 /// What is known of one object.
 #[derive(Debug)]
-struct Entry {
+struct KnownObject {
     version: String,
     namespace: String,
     /// With its rule; nothing where it governs nothing, or it is not known what.
@@ -122,7 +122,7 @@ struct Entry {
     overruled_by: Vec<String>,
 }
 
-impl Objects {
+impl ReplicaObjects {
     /// Begins to follow them.
     ///
     /// # Errors
@@ -208,16 +208,16 @@ impl Objects {
     }
 
     /// What was asked, and what was said; nothing where the pod cannot be read.
-    fn asked(&self, key: &[u8; 32], question: &Question<'_>) -> Option<Asked> {
+    fn asked(&self, key: &[u8; 32], question: &Question<'_>) -> Option<AskedPod> {
         let pods = || self.pods.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(asked) = pods().get(key) {
             return Some(asked.clone());
         }
-        Some(Asked { pod: Arc::new(pod::read(&question.text).ok()?), said: None })
+        Some(AskedPod { pod: Arc::new(pod::read(&question.text).ok()?), said: None })
     }
 
     /// What the objects say of a pod, kept for the next one of its workload.
-    fn answer(&self, question: &Question<'_>, (known, state): (&Known, u64)) -> Option<Answer> {
+    fn answer(&self, question: &Question<'_>, (known, state): (&KnownObjects, u64)) -> Option<ObjectsAnswer> {
         let key: [u8; 32] = Sha256::digest(&question.text).into();
         let mut asked = self.asked(&key, question)?;
         if let Some((of, answer)) = &asked.said
@@ -231,18 +231,18 @@ impl Objects {
             ByStatus { advisor: &self.advisor, policies: &known.set, stated: &known.stated, panic: false };
         let is_governed = by.governs(&asked.pod, labels.clone());
         let answer = match by.pod(&asked.pod, labels) {
-            None if is_governed => Answer { said: Said::Nothing, policy: None, is_vpa: false },
+            None if is_governed => ObjectsAnswer { said: Said::Nothing, policy: None, is_vpa: false },
             None => {
                 let said = known.autoscalers.say(question, &self.advisor.limits);
                 let policy = said.is_some().then(|| "".into());
                 let said = said.map_or(Said::Nothing, |advice| Said::Whole(Arc::new(advice)));
-                Answer { said, is_vpa: policy.is_some(), policy }
+                ObjectsAnswer { said, is_vpa: policy.is_some(), policy }
             }
             Some((advice, is_whole)) => {
                 let policy = advice.policy.as_deref().map(Arc::from);
                 let advice = Arc::new(Advice::said(&pod_response(advice)));
                 let said = if is_whole { Said::Whole(advice) } else { Said::Part(advice) };
-                Answer { said, policy, is_vpa: false }
+                ObjectsAnswer { said, policy, is_vpa: false }
             }
         };
         asked.said = Some((state, answer.clone()));
@@ -279,13 +279,14 @@ impl Objects {
             true => Autoscalers::of(self.asking.kept().of(AUTOSCALERS, NAME)),
             false => Autoscalers::default(),
         };
-        let known = Known { version, is_listed, is_held, autoscalers, ..Known::of(&self.entries()) };
+        let known =
+            KnownObjects { version, is_listed, is_held, autoscalers, ..KnownObjects::of(&self.entries()) };
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known);
         self.state.fetch_add(1, Ordering::Release);
     }
 
     /// What is known of each object; what did not change is not read again.
-    fn entries(&self) -> Vec<Arc<Entry>> {
+    fn entries(&self) -> Vec<Arc<KnownObject>> {
         let mut before = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let mut now = HashMap::new();
         for object in self.asking.kept().all(OWN) {
@@ -294,7 +295,7 @@ impl Objects {
                 continue;
             }
             let known = before.get(&metadata.uid).filter(|entry| entry.version == metadata.resource_version);
-            let entry = known.cloned().unwrap_or_else(|| Arc::new(Entry::read(&object, &self.config)));
+            let entry = known.cloned().unwrap_or_else(|| Arc::new(KnownObject::read(&object, &self.config)));
             now.insert(metadata.uid.clone(), entry);
         }
         *before = now;
@@ -302,8 +303,8 @@ impl Objects {
     }
 }
 
-impl Known {
-    fn of(entries: &[Arc<Entry>]) -> Self {
+impl KnownObjects {
+    fn of(entries: &[Arc<KnownObject>]) -> Self {
         let governing = || entries.iter().filter_map(|entry| entry.policy.as_ref());
         let rules: HashMap<String, &Result<Chosen, PolicyError>> =
             governing().map(|(dated, rule)| (dated.policy.key(), rule)).collect();
@@ -312,7 +313,7 @@ impl Known {
             Some(rule) => (*rule).clone(),
             None => Err(unknown("it is not known")),
         };
-        let dated = governing().map(|(dated, _)| (dated.clone(), Source::Cluster(Arc::from(""))));
+        let dated = governing().map(|(dated, _)| (dated.clone(), PolicySource::Cluster(Arc::from(""))));
         let is_by_own_label = governing().any(|(dated, _)| {
             let mut requirements = dated.policy.selector.requirements().iter();
             requirements.any(|requirement| OWN_LABELS.contains(&requirement.key().as_str()))
@@ -347,7 +348,7 @@ fn unknown(why: &str) -> PolicyError {
     }
 }
 
-impl Entry {
+impl KnownObject {
     fn read(object: &Autoscaler, config: &Recommend) -> Self {
         let (metadata, status) = (&object.metadata, &object.status);
         let found = |kind: &str, holds: &str| {
@@ -382,7 +383,7 @@ impl Entry {
     }
 }
 
-impl Says for Objects {
+impl Says for ReplicaObjects {
     fn least(&self, namespace: &str) -> [Option<u64>; 2] {
         self.advisor.limits.least(namespace)
     }
@@ -400,7 +401,7 @@ impl Says for Objects {
             return Said::Nothing;
         }
         let answer = self.answer(question, (&known, state));
-        let Some(Answer { said, policy, is_vpa }) = answer else { return Said::Nothing };
+        let Some(ObjectsAnswer { said, policy, is_vpa }) = answer else { return Said::Nothing };
         if is_vpa && (question.is_seen_by_vpa || self.is_vpa_admitting.load(Ordering::Acquire)) {
             // That controller sets what the object says, and whatever is set beside it would be set twice.
             return Said::Whole(Arc::default());
@@ -424,13 +425,13 @@ mod tests {
 
     use super::*;
 
-    fn entry(spec: &Value, status: &Value) -> Entry {
+    fn entry(spec: &Value, status: &Value) -> KnownObject {
         let metadata = json!({
             "name": "web", "namespace": "shop", "uid": "u", "generation": 2, "resourceVersion": "7",
             "creationTimestamp": "2026-01-01T00:00:00Z",
         });
         let object = json!({ "metadata": metadata, "spec": spec, "status": status });
-        Entry::read(&Autoscaler::own(object.to_string().as_bytes()).unwrap(), &Recommend::default())
+        KnownObject::read(&Autoscaler::own(object.to_string().as_bytes()).unwrap(), &Recommend::default())
     }
 
     #[test]
@@ -474,14 +475,14 @@ mod tests {
             (json!([{ "policy": "shop/file", "governs": false }]), 0),
             (json!([{ "policy": "shop/web", "governs": false }]), 1),
         ] {
-            assert_eq!(Known::of(&[of(conflicts.clone())]).stated.len(), want, "{conflicts}");
+            assert_eq!(KnownObjects::of(&[of(conflicts.clone())]).stated.len(), want, "{conflicts}");
         }
         let frozen = json!({ "conditions": [{ "type": FROZEN, "status": "True" }] });
-        let known = Known::of(&[Arc::new(entry(&spec, &frozen))]);
+        let known = KnownObjects::of(&[Arc::new(entry(&spec, &frozen))]);
         assert_eq!((known.frozen.len(), known.frozen_namespaces.len()), (1, 0));
         let frozen =
             json!({ "conditions": [{ "type": FROZEN, "status": "True", "reason": FROZEN_NAMESPACE }] });
-        let known = Known::of(&[Arc::new(entry(&spec, &frozen))]);
+        let known = KnownObjects::of(&[Arc::new(entry(&spec, &frozen))]);
         assert!(known.frozen.is_empty() && known.frozen_namespaces.contains("shop"));
     }
 }

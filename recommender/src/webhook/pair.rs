@@ -29,13 +29,13 @@ const TRIES: usize = 5;
 
 /// What the Secret holds, PEM.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct CertificateSecret {
     authority: Vec<u8>,
     certificate: Vec<u8>,
     key: Vec<u8>,
 }
 
-impl Held {
+impl CertificateSecret {
     /// What is in the Secret, where a replica of these names can serve with it for a good while.
     fn read(secret: &Secret, names: &[String], now: u64) -> Option<Self> {
         let held = Self {
@@ -80,13 +80,13 @@ fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When the Secret cannot be read or written, or no pair can be made.
-pub(super) async fn kept(api: &ApiServer, section: &WebhookSection) -> anyhow::Result<Held> {
+pub(super) async fn kept(api: &ApiServer, section: &WebhookSection) -> anyhow::Result<CertificateSecret> {
     let (namespace, name) = section.secret_name().context("webhook.secret is not NAMESPACE/NAME")?;
     for _ in 0..TRIES {
         let secret =
             api.secret(namespace, name).await.with_context(|| format!("Secret {namespace}/{name}"))?;
         let now = WallClock::system().now_usec() / 1_000_000;
-        if let Some(held) = Held::read(&secret, &section.names, now) {
+        if let Some(held) = CertificateSecret::read(&secret, &section.names, now) {
             return Ok(held);
         }
         let made = renewed(secret, &section.names, section.certificate_life.get(), now)?;
@@ -123,9 +123,9 @@ mod tests {
         let names = ["evenkeel-webhook.evenkeel.svc".to_owned()];
         let life = Duration::from_secs(90 * DAY);
         let (now, none) = (1_800_000_000, Secret::default());
-        assert!(Held::read(&none, &names, now).is_none());
+        assert!(CertificateSecret::read(&none, &names, now).is_none());
         let first = renewed(none, &names, life, now).unwrap();
-        let held = Held::read(&first, &names, now).unwrap();
+        let held = CertificateSecret::read(&first, &names, now).unwrap();
         assert_eq!(parsed(&held.authority).len(), 1);
         for (names, at, is_good) in [
             (&names[..], now + 59 * DAY, true),
@@ -135,10 +135,10 @@ mod tests {
             (&names[..], now - 2 * DAY, false),
             (&["other.svc".to_owned()][..], now, false),
         ] {
-            assert_eq!(Held::read(&first, names, at).is_some(), is_good, "{names:?} {at}");
+            assert_eq!(CertificateSecret::read(&first, names, at).is_some(), is_good, "{names:?} {at}");
         }
         let second = renewed(first.clone(), &names, life, now + 61 * DAY).unwrap();
-        let both = Held::read(&second, &names, now + 61 * DAY).unwrap();
+        let both = CertificateSecret::read(&second, &names, now + 61 * DAY).unwrap();
         assert_eq!(parsed(&both.authority).len(), 2);
         assert_eq!(parsed(&both.authority)[1].pem().into_bytes(), held.authority);
         // One that has ended is not kept, and of many the newest are.
@@ -152,7 +152,10 @@ mod tests {
         }
         assert_eq!(parsed(&many.get(AUTHORITY).unwrap()).len(), 1 + OLD);
         for (key, bytes) in [(CERTIFICATE, &b"rubbish"[..]), (AUTHORITY, b""), (CERTIFICATE, b"")] {
-            assert!(Held::read(&many.clone().with(key, bytes), &names, now + 62 * DAY).is_none(), "{key}");
+            assert!(
+                CertificateSecret::read(&many.clone().with(key, bytes), &names, now + 62 * DAY).is_none(),
+                "{key}"
+            );
         }
     }
 

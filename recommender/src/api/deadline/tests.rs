@@ -67,7 +67,7 @@ impl Rig {
         let (store, _) = Store::open(&config.store()).unwrap();
         let (engine, threads) = Engine::start(store, &config.store(), WallClock::system()).unwrap();
         let stored = Arc::new(Stored::open(file));
-        let live = crate::config::InForce::new(&config);
+        let live = crate::config::LiveConfig::new(&config);
         let access = Arc::new(Access::new(&config, WallClock::system(), None));
         let gates = Default::default();
         let audit = Audit::open(&config.audit_dir(), config.audit.max_bytes.get(), WallClock::system());

@@ -8,7 +8,7 @@ use evenkeel_proto::v1;
 
 use super::PREFIX;
 use crate::allocated::Allocated;
-use crate::recommend::stored::Kept;
+use crate::recommend::stored::StoredRecommendations;
 
 /// One sum of a place, as a metric.
 struct Column<T> {
@@ -50,7 +50,7 @@ const OF_WORKLOADS: [Column<v1::Recommendation>; 3] = [
 ];
 
 /// Rows of at most so many nodes, namespaces and workloads' containers each.
-pub(crate) fn rows(sums: &Allocated, kept: &Kept, most: usize) -> String {
+pub(crate) fn rows(sums: &Allocated, kept: &StoredRecommendations, most: usize) -> String {
     let mut text = String::new();
     let nodes =
         sums.nodes.iter().map(|(key, sum)| (labels(&[("cluster", &key.cluster), ("node", &key.node)]), sum));
@@ -105,7 +105,7 @@ fn of_other<'a>(name: &str, sum: &'a v1::AllocatedAmount) -> Option<&'a str> {
 }
 
 /// Recommendations of what runs; how many containers of workloads there are.
-fn by_workload(text: &mut String, kept: &Kept, most: usize) -> usize {
+fn by_workload(text: &mut String, kept: &StoredRecommendations, most: usize) -> usize {
     let is_same = |a: &v1::Recommendation, b: &v1::Recommendation| {
         a.container == b.container
             && a.workload == b.workload
@@ -196,7 +196,7 @@ mod tests {
             replicas,
             ..Default::default()
         };
-        let kept = Kept::of([of("deployment/w", 2), of("deployment/gone", 0)]);
+        let kept = StoredRecommendations::of([of("deployment/w", 2), of("deployment/gone", 0)]);
         let text = rows(&sums, &kept, 2);
         let has = |line: &str| assert!(text.contains(&format!("{PREFIX}{line}\n")), "{line} not in {text}");
         has("node_allocatable{cluster=\"x\",node=\"a\\\"b\",resource=\"cpu\"} 4");
@@ -211,7 +211,8 @@ mod tests {
 
         let cpu =
             |workload| v1::Recommendation { resource: "cpu".into(), request: Some(250), ..of(workload, 1) };
-        let kept = Kept::of([of("a", 1), cpu("a"), of("b", 1), cpu("b"), of("c", 1), cpu("c")]);
+        let kept =
+            StoredRecommendations::of([of("a", 1), cpu("a"), of("b", 1), cpu("b"), of("c", 1), cpu("c")]);
         let text = rows(&sums, &kept, 2);
         let shown = text.lines().filter(|line| line.contains("workload_recommended{")).count();
         assert_eq!(shown, 4, "both resources of the first two: {text}");

@@ -24,7 +24,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Said<V> {
+pub(super) enum ApiAnswer<V> {
     /// What was found.
     Yes(V),
     /// Why not, for people.
@@ -33,7 +33,7 @@ pub(super) enum Said<V> {
 
 /// Answers by question.
 #[derive(Debug)]
-pub(super) struct Answers<K, V> {
+pub(super) struct AnswerCache<K, V> {
     hold: Duration,
     good: Mutex<Recent<K, Good<V>>>,
     bad: Mutex<Recent<K, (Instant, String)>>,
@@ -48,7 +48,7 @@ struct Good<V> {
     silent_until: Option<Instant>,
 }
 
-impl<K: Clone + Eq + Hash, V: Clone> Answers<K, V> {
+impl<K: Clone + Eq + Hash, V: Clone> AnswerCache<K, V> {
     /// Each of which holds so long.
     pub(super) fn new(hold: Duration) -> Self {
         Self {
@@ -68,8 +68,8 @@ impl<K: Clone + Eq + Hash, V: Clone> Answers<K, V> {
         &self,
         key: &K,
         still: impl Fn(&V) -> bool + Send,
-        ask: impl Future<Output = Result<Said<V>, Silence>> + Send,
-    ) -> Result<Said<V>, Silence> {
+        ask: impl Future<Output = Result<ApiAnswer<V>, Silence>> + Send,
+    ) -> Result<ApiAnswer<V>, Silence> {
         if let Some(said) = self.known(key, self.hold, &still) {
             return Ok(said);
         }
@@ -84,7 +84,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Answers<K, V> {
                 self.keep(key, &said);
                 Ok(said)
             }
-            Err(silence) => self.last(key, still).map(Said::Yes).ok_or(silence),
+            Err(silence) => self.last(key, still).map(ApiAnswer::Yes).ok_or(silence),
         }
     }
 
@@ -94,30 +94,30 @@ impl<K: Clone + Eq + Hash, V: Clone> Answers<K, V> {
     }
 
     /// A known answer, if it is at most so old. A refusal that is no older counts before a good answer.
-    pub(super) fn known(&self, key: &K, hold: Duration, still: impl Fn(&V) -> bool) -> Option<Said<V>> {
+    pub(super) fn known(&self, key: &K, hold: Duration, still: impl Fn(&V) -> bool) -> Option<ApiAnswer<V>> {
         let now = Instant::now();
         let bad = lock(&self.bad);
         let refused = bad.get(key).filter(|(at, _)| now.duration_since(*at) < BAD_HOLDS.min(hold));
         if let Some((_, why)) = refused {
-            return Some(Said::No(why.clone()));
+            return Some(ApiAnswer::No(why.clone()));
         }
         drop(bad);
         let mut good = lock(&self.good);
         let found = good.seen(key, now)?;
         let is_held = found.silent_until.is_some_and(|until| now < until) && still(&found.value);
         let fresh = now.duration_since(found.at) < hold || is_held;
-        fresh.then(|| Said::Yes(found.value.clone()))
+        fresh.then(|| ApiAnswer::Yes(found.value.clone()))
     }
 
-    fn keep(&self, key: &K, said: &Said<V>) {
+    fn keep(&self, key: &K, said: &ApiAnswer<V>) {
         let now = Instant::now();
         match said {
-            Said::Yes(value) => {
+            ApiAnswer::Yes(value) => {
                 let good = Good { value: value.clone(), at: now, silent_until: None };
                 lock(&self.good).put(key, now, good);
                 lock(&self.bad).remove(key);
             }
-            Said::No(why) => {
+            ApiAnswer::No(why) => {
                 lock(&self.good).remove(key);
                 lock(&self.bad).put(key, now, (now, why.clone()));
             }
@@ -146,13 +146,13 @@ fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// The turn to ask a question; forgotten with the last who waits for it.
 struct Turn<'a, K: Eq + Hash, V> {
-    answers: &'a Answers<K, V>,
+    answers: &'a AnswerCache<K, V>,
     key: K,
     lock: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl<'a, K: Clone + Eq + Hash, V> Turn<'a, K, V> {
-    fn of(answers: &'a Answers<K, V>, key: &K) -> Self {
+    fn of(answers: &'a AnswerCache<K, V>, key: &K) -> Self {
         let lock = Arc::clone(lock(&answers.turns).entry(key.clone()).or_default());
         Self { answers, key: key.clone(), lock }
     }
@@ -180,52 +180,52 @@ mod tests {
 
     #[tokio::test]
     async fn one_question_is_asked_once_for_all_who_wait() {
-        let (answers, asked) = (Answers::new(Duration::from_secs(60)), AtomicUsize::new(0));
+        let (answers, asked) = (AnswerCache::new(Duration::from_secs(60)), AtomicUsize::new(0));
         let ask = || async {
             answers
                 .get(&1, |_| true, async {
                     asked.fetch_add(1, Ordering::Relaxed);
                     tokio::task::yield_now().await;
-                    Ok(Said::Yes("anna"))
+                    Ok(ApiAnswer::Yes("anna"))
                 })
                 .await
         };
         let all = futures::future::join_all((0..50).map(|_| ask())).await;
-        assert!(all.iter().all(|said| *said == Ok(Said::Yes("anna"))));
+        assert!(all.iter().all(|said| *said == Ok(ApiAnswer::Yes("anna"))));
         assert_eq!(asked.load(Ordering::Relaxed), 1);
         assert!(lock(&answers.turns).is_empty());
     }
 
     #[tokio::test]
     async fn the_last_good_answer_outlives_silence_and_no_refusal() {
-        let answers = Answers::new(Duration::ZERO);
-        let get = |said: Result<Said<u8>, Silence>, still: bool| {
+        let answers = AnswerCache::new(Duration::ZERO);
+        let get = |said: Result<ApiAnswer<u8>, Silence>, still: bool| {
             let answers = &answers;
             async move { answers.get(&1, |_| still, async { said }).await }
         };
         assert_eq!(get(Err(silence()), true).await, Err(silence()), "nothing was ever known");
-        assert_eq!(get(Ok(Said::Yes(7)), true).await, Ok(Said::Yes(7)));
-        assert_eq!(get(Err(silence()), true).await, Ok(Said::Yes(7)));
+        assert_eq!(get(Ok(ApiAnswer::Yes(7)), true).await, Ok(ApiAnswer::Yes(7)));
+        assert_eq!(get(Err(silence()), true).await, Ok(ApiAnswer::Yes(7)));
         assert_eq!(get(Err(silence()), false).await, Err(silence()), "its token has ended");
         // While it is silent, it is not asked each time.
-        assert_eq!(get(Ok(Said::No("gone".into())), true).await, Ok(Said::Yes(7)));
-        let answers = Answers::new(Duration::ZERO);
-        answers.keep(&1, &Said::Yes(7));
-        answers.keep(&1, &Said::No("gone".into()));
+        assert_eq!(get(Ok(ApiAnswer::No("gone".into())), true).await, Ok(ApiAnswer::Yes(7)));
+        let answers = AnswerCache::new(Duration::ZERO);
+        answers.keep(&1, &ApiAnswer::Yes(7));
+        answers.keep(&1, &ApiAnswer::No("gone".into()));
         let said = answers.get(&1, |_| true, async { Err(silence()) }).await;
         assert_eq!(said, Err(silence()), "what was refused since is no good answer");
     }
 
     #[tokio::test]
     async fn refusals_are_bounded_and_push_out_no_good_answer() {
-        let answers = Answers::new(Duration::from_secs(60));
-        answers.keep(&0, &Said::Yes(()));
+        let answers = AnswerCache::new(Duration::from_secs(60));
+        answers.keep(&0, &ApiAnswer::Yes(()));
         for key in 1..=2 * BAD {
-            answers.keep(&key, &Said::No(String::new()));
+            answers.keep(&key, &ApiAnswer::No(String::new()));
         }
         assert_eq!(answers.len(), (1, BAD));
         for key in 0..=GOOD {
-            answers.keep(&key, &Said::Yes(()));
+            answers.keep(&key, &ApiAnswer::Yes(()));
         }
         assert_eq!(answers.len().0, GOOD);
     }

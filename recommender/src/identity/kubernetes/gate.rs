@@ -21,7 +21,7 @@ const OF_KNOWN: u32 = 500;
 
 /// The way to the API server.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct ApiServerGate {
     waiting: Semaphore,
     asking: Semaphore,
     of_one: Rates,
@@ -29,7 +29,7 @@ pub(super) struct Gate {
     patience: Duration,
 }
 
-impl Gate {
+impl ApiServerGate {
     /// Where a place is waited for as long as an answer.
     pub(super) fn new(patience: Duration) -> Self {
         Self::with(OF_ALL, patience)
@@ -82,7 +82,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_with_made_up_tokens_is_asked_about_a_bounded_number_of_times() {
-        let (gate, asked) = (Gate::new(Duration::from_secs(1)), AtomicUsize::new(0));
+        let (gate, asked) = (ApiServerGate::new(Duration::from_secs(1)), AtomicUsize::new(0));
         let question = || async {
             asked.fetch_add(1, Ordering::Relaxed);
             Ok(())

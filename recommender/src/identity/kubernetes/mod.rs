@@ -21,10 +21,10 @@ use evenkeel_store::clock::WallClock;
 
 use super::rate;
 use super::tokens::hash;
-use super::{Grant, Identity, Nodes, Proof, Refusal, Refused, Who};
+use super::{AccessRefusal, Grant, Identity, Nodes, Proof, RefusalKind, Who};
 use crate::config::KubernetesSection;
-use answers::{Answers, Said};
-use gate::Gate;
+use answers::{AnswerCache, ApiAnswer};
+use gate::ApiServerGate;
 use rights::Right;
 pub(crate) use rights::Rights;
 
@@ -55,12 +55,12 @@ pub(crate) struct Kubernetes {
     agent: String,
     clock: WallClock,
     /// Of tokens that strangers may have made up.
-    of_tokens: Gate,
+    of_tokens: ApiServerGate,
     /// Of what was answered well before, and of tokens on streams of nodes.
-    of_known: Gate,
-    of_rights: Gate,
-    reviews: Answers<[u8; 32], Arc<Verdict>>,
-    rights: Answers<Right, Allowed>,
+    of_known: ApiServerGate,
+    of_rights: ApiServerGate,
+    reviews: AnswerCache<[u8; 32], Arc<TokenReviewResult>>,
+    rights: AnswerCache<Right, Allowed>,
     asked: AtomicU64,
     unanswered: AtomicU64,
     /// Since when and why the API server is silent.
@@ -72,7 +72,7 @@ type Allowed = u64;
 
 /// Whose token it is, and what it gives.
 #[derive(Debug)]
-struct Verdict {
+struct TokenReviewResult {
     who: Who,
     nodes: Nodes,
     user: User,
@@ -82,7 +82,7 @@ struct Verdict {
     said: u64,
 }
 
-impl Verdict {
+impl TokenReviewResult {
     /// Whether it holds while the API server is silent.
     fn holds(&self, now: u64) -> bool {
         now < self.said + LONGEST && self.expires.is_none_or(|expires| now < expires)
@@ -139,11 +139,11 @@ impl Kubernetes {
             agent: section.agent_user(),
             section: section.clone(),
             clock,
-            of_tokens: Gate::new(section.timeout.get()),
-            of_known: Gate::of_known(section.timeout.get()),
-            of_rights: Gate::new(section.timeout.get()),
-            reviews: Answers::new(hold),
-            rights: Answers::new(hold),
+            of_tokens: ApiServerGate::new(section.timeout.get()),
+            of_known: ApiServerGate::of_known(section.timeout.get()),
+            of_rights: ApiServerGate::new(section.timeout.get()),
+            reviews: AnswerCache::new(hold),
+            rights: AnswerCache::new(hold),
             asked: AtomicU64::new(0),
             unanswered: AtomicU64::new(0),
             silent: Mutex::default(),
@@ -158,7 +158,7 @@ impl Kubernetes {
         self: &Arc<Self>,
         token: &str,
         peer: Option<&Peer>,
-    ) -> Result<Identity, Refusal> {
+    ) -> Result<Identity, AccessRefusal> {
         let caller = peer.map(|peer| rate::caller(Some(peer)));
         self.named(token, &self.of_tokens, caller.as_deref()).await
     }
@@ -167,24 +167,24 @@ impl Kubernetes {
     ///
     /// # Errors
     /// As [`identify`](Self::identify).
-    pub(super) async fn renewed(self: &Arc<Self>, token: &str) -> Result<Identity, Refusal> {
+    pub(super) async fn renewed(self: &Arc<Self>, token: &str) -> Result<Identity, AccessRefusal> {
         self.named(token, &self.of_known, None).await
     }
 
     async fn named(
         self: &Arc<Self>,
         token: &str,
-        unknown_by: &Gate,
+        unknown_by: &ApiServerGate,
         caller: Option<&str>,
-    ) -> Result<Identity, Refusal> {
+    ) -> Result<Identity, AccessRefusal> {
         if token.is_empty() || token.len() > MAX_TOKEN {
             return Err(unknown("a token has 1 to 8192 bytes".to_owned()));
         }
         let hash = hash(token);
         let said = self.review(hash, token, unknown_by, caller).await;
         let verdict = match said.map_err(|_| silent("whose token this is"))? {
-            Said::Yes(verdict) => verdict,
-            Said::No(why) => return Err(unknown(why)),
+            ApiAnswer::Yes(verdict) => verdict,
+            ApiAnswer::No(why) => return Err(unknown(why)),
         };
         if verdict.expires.is_some_and(|expires| expires <= self.now()) {
             return Err(unknown(OVER.to_owned()));
@@ -223,7 +223,11 @@ impl Kubernetes {
     ///
     /// # Errors
     /// Says what was taken back or has ended.
-    pub(super) fn stands(self: &Arc<Self>, shown: &Arc<Shown>, identity: &Identity) -> Result<(), Refusal> {
+    pub(super) fn stands(
+        self: &Arc<Self>,
+        shown: &Arc<Shown>,
+        identity: &Identity,
+    ) -> Result<(), AccessRefusal> {
         let now = self.now();
         if shown.expires.is_some_and(|expires| expires <= now) {
             return Err(unknown(OVER.to_owned()));
@@ -233,11 +237,11 @@ impl Kubernetes {
         }
         let hold = self.section.answers_hold.get() * LASTING;
         match self.reviews.known(&shown.hash, hold, |verdict| verdict.holds(now)) {
-            Some(Said::Yes(verdict))
+            Some(ApiAnswer::Yes(verdict))
                 if identity.is(&verdict.who, &verdict.nodes)
                     && identity.rights().is_none_or(|rights| rights.is_of(&verdict.user)) => {}
-            Some(Said::Yes(_)) => return Err(unknown("the token is now somebody else's".to_owned())),
-            Some(Said::No(why)) => return Err(unknown(why)),
+            Some(ApiAnswer::Yes(_)) => return Err(unknown("the token is now somebody else's".to_owned())),
+            Some(ApiAnswer::No(why)) => return Err(unknown(why)),
             None => self.ask_again(shown),
         }
         identity.rights().map_or(Ok(()), Rights::stand)
@@ -254,7 +258,7 @@ impl Kubernetes {
         let (kubernetes, shown) = (Arc::clone(self), Arc::clone(shown));
         tokio::spawn(async move {
             // Silence changes nothing.
-            if let Ok(Said::No(why)) =
+            if let Ok(ApiAnswer::No(why)) =
                 kubernetes.review(shown.hash, &shown.token, &kubernetes.of_known, None).await
             {
                 let _before = shown.refused.set(why);
@@ -267,12 +271,12 @@ impl Kubernetes {
         &self,
         hash: [u8; 32],
         token: &str,
-        unknown: &Gate,
+        unknown: &ApiServerGate,
         caller: Option<&str>,
-    ) -> Result<Said<Arc<Verdict>>, Silence> {
+    ) -> Result<ApiAnswer<Arc<TokenReviewResult>>, Silence> {
         let claims = Claims::unproven(token);
         if claims.as_ref().and_then(|claims| claims.expires).is_some_and(|expires| expires <= self.now()) {
-            return Ok(Said::No(OVER.to_owned()));
+            return Ok(ApiAnswer::No(OVER.to_owned()));
         }
         let question = async {
             let asked = self.noted(self.verdict(token, claims.as_ref()));
@@ -281,7 +285,7 @@ impl Kubernetes {
                 true => self.of_known.pass(None, asked).await,
                 false => unknown.pass(caller, asked).await,
             };
-            if let Ok(Said::No(why)) = &reviewed {
+            if let Ok(ApiAnswer::No(why)) = &reviewed {
                 tracing::debug!(why, "a token was not taken");
             }
             reviewed
@@ -290,7 +294,11 @@ impl Kubernetes {
     }
 
     /// Asks the API server.
-    async fn verdict(&self, token: &str, claims: Option<&Claims>) -> Result<Said<Arc<Verdict>>, Silence> {
+    async fn verdict(
+        &self,
+        token: &str,
+        claims: Option<&Claims>,
+    ) -> Result<ApiAnswer<Arc<TokenReviewResult>>, Silence> {
         let own = std::slice::from_ref(&self.section.audience);
         // What the token says of itself chooses the question; whether it is true is the answer.
         let is_own = claims.is_some_and(|claims| claims.audiences.contains(&self.section.audience));
@@ -299,7 +307,7 @@ impl Kubernetes {
             Reviewed::Of(user) => user,
             Reviewed::Nobody(why) => {
                 tracing::debug!(why, "the API server does not know a token");
-                return Ok(Said::No(self.not_known(claims)));
+                return Ok(ApiAnswer::No(self.not_known(claims)));
             }
         };
         let expires = claims.and_then(|claims| claims.expires);
@@ -307,20 +315,20 @@ impl Kubernetes {
             false => (Who::Kubernetes(user.name.clone()), Nodes::None),
             true if !is_own => {
                 let audience = &self.section.audience;
-                return Ok(Said::No(format!(
+                return Ok(ApiAnswer::No(format!(
                     "the token of the agent's account is not for audience {audience:?}"
                 )));
             }
             true => match self.node(&user).await? {
-                Said::Yes(node) => {
+                ApiAnswer::Yes(node) => {
                     let cluster = self.section.cluster.clone();
                     let who = Who::Kubernetes(format!("{} on node {node}", user.name));
                     (who, Nodes::Of { cluster, node: Some(node) })
                 }
-                Said::No(why) => return Ok(Said::No(why)),
+                ApiAnswer::No(why) => return Ok(ApiAnswer::No(why)),
             },
         };
-        Ok(Said::Yes(Arc::new(Verdict { who, nodes, user, expires, said: self.now() })))
+        Ok(ApiAnswer::Yes(Arc::new(TokenReviewResult { who, nodes, user, expires, said: self.now() })))
     }
 
     /// What is told of a token that the API server does not know: for whom it says that it is, and for whom it has to be.
@@ -341,18 +349,20 @@ impl Kubernetes {
     }
 
     /// The node of the pod that an agent's token is bound to.
-    async fn node(&self, user: &User) -> Result<Said<String>, Silence> {
+    async fn node(&self, user: &User) -> Result<ApiAnswer<String>, Silence> {
         let unbound = || {
-            Said::No("the token is of the agent's account and bound to no pod that runs on a node".to_owned())
+            ApiAnswer::No(
+                "the token is of the agent's account and bound to no pod that runs on a node".to_owned(),
+            )
         };
         // A token may also be bound to a node alone, by whoever may create tokens of the account; no agent has such a one.
         let (Some(name), Some(uid)) = (user.one(POD), user.one(POD_UID)) else { return Ok(unbound()) };
         if let Some(node) = user.one(NODE) {
-            return Ok(Said::Yes(node.to_owned()));
+            return Ok(ApiAnswer::Yes(node.to_owned()));
         }
         let namespace = self.section.agent.split('/').next().unwrap_or_default();
         let pod = self.server.pod(namespace, name).await?;
-        Ok(pod.filter(|pod| pod.uid == uid).map_or_else(unbound, |pod| Said::Yes(pod.node)))
+        Ok(pod.filter(|pod| pod.uid == uid).map_or_else(unbound, |pod| ApiAnswer::Yes(pod.node)))
     }
 
     /// Counts a question, and tells the log when the API server falls silent and when it is back.
@@ -402,18 +412,18 @@ impl Kubernetes {
 
 const OVER: &str = "the token's time is over";
 
-fn unknown(why: String) -> Refusal {
-    Refusal {
-        kind: Refused::Unnamed,
+fn unknown(why: String) -> AccessRefusal {
+    AccessRefusal {
+        kind: RefusalKind::Unnamed,
         why,
         remedy: "send one that is in force: an agent the projected token of its pod for the audience kubernetes.audience, a person \
                  the token of kubectl, or one of `evenkeel-recommender token add`",
     }
 }
 
-fn silent(what: &str) -> Refusal {
-    Refusal {
-        kind: Refused::Silence,
+fn silent(what: &str) -> AccessRefusal {
+    AccessRefusal {
+        kind: RefusalKind::Silence,
         why: format!("the Kubernetes API server, which knows {what}, was not asked or gives no answer"),
         remedy: "ask again later; the recommender's log and /readyz?verbose say why",
     }

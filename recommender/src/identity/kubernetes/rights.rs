@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use evenkeel_kubernetes::{Act, Silence, User};
 
-use super::answers::Said;
+use super::answers::ApiAnswer;
 use super::{AGAIN, Allowed, Kubernetes, LASTING, LONGEST, silent};
 use crate::identity::tokens::hash;
-use crate::identity::{Refusal, Refused, Role};
+use crate::identity::{AccessRefusal, RefusalKind, Role};
 
 /// Group of the resources.
 const GROUP: &str = "evenkeel.dev";
@@ -43,9 +43,9 @@ pub(super) struct Right {
 
 /// What one caller may, by the API server's word.
 #[derive(Clone)]
-pub(crate) struct Rights(Arc<Of>);
+pub(crate) struct Rights(Arc<UserRights>);
 
-struct Of {
+struct UserRights {
     kubernetes: Arc<Kubernetes>,
     user: User,
     hash: [u8; 32],
@@ -62,26 +62,26 @@ impl fmt::Debug for Rights {
 impl Rights {
     pub(super) fn new(kubernetes: Arc<Kubernetes>, user: User) -> Self {
         let hash = hash(&format!("{user:?}"));
-        Self(Arc::new(Of { kubernetes, user, hash, used: Mutex::default() }))
+        Self(Arc::new(UserRights { kubernetes, user, hash, used: Mutex::default() }))
     }
 
     /// Whether the user has a role in a namespace; in all of them where none is named.
     ///
     /// # Errors
     /// Says what is missing; also when the API server gives no answer.
-    pub(in crate::identity) async fn may(&self, role: Role, namespace: &str) -> Result<(), Refusal> {
+    pub(in crate::identity) async fn may(&self, role: Role, namespace: &str) -> Result<(), AccessRefusal> {
         if namespace.len() > MAX_NAMESPACE {
             return Err(self.refused("no namespace has a name of more than 63 characters".to_owned()));
         }
         match self.ask(role, namespace).await.map_err(|_| silent("what its users may"))? {
-            Said::Yes(_) => {
+            ApiAnswer::Yes(_) => {
                 let mut used = self.0.used.lock().unwrap_or_else(PoisonError::into_inner);
                 if used.len() < USED {
                     used.insert((role, namespace.to_owned()), Instant::now() + AGAIN);
                 }
                 Ok(())
             }
-            Said::No(why) => Err(self.refused(why)),
+            ApiAnswer::No(why) => Err(self.refused(why)),
         }
     }
 
@@ -89,14 +89,14 @@ impl Rights {
     ///
     /// # Errors
     /// Says what was taken back.
-    pub(in crate::identity) fn stand(&self) -> Result<(), Refusal> {
+    pub(in crate::identity) fn stand(&self) -> Result<(), AccessRefusal> {
         let kubernetes = &self.0.kubernetes;
         let (now, hold) = (kubernetes.now(), kubernetes.section.answers_hold.get() * LASTING);
         let mut used = self.0.used.lock().unwrap_or_else(PoisonError::into_inner);
         for ((role, namespace), next) in used.iter_mut() {
             match kubernetes.rights.known(&self.right(*role, namespace), hold, |until| now < *until) {
-                Some(Said::Yes(_)) => {}
-                Some(Said::No(why)) => return Err(self.refused(why)),
+                Some(ApiAnswer::Yes(_)) => {}
+                Some(ApiAnswer::No(why)) => return Err(self.refused(why)),
                 None if Instant::now() >= *next => {
                     *next = Instant::now() + AGAIN;
                     let (rights, role, namespace) = (self.clone(), *role, namespace.clone());
@@ -120,8 +120,8 @@ impl Rights {
         Right { user: self.0.hash, role, namespace: namespace.to_owned() }
     }
 
-    async fn ask(&self, role: Role, namespace: &str) -> Result<Said<Allowed>, Silence> {
-        let Of { kubernetes, user, .. } = &*self.0;
+    async fn ask(&self, role: Role, namespace: &str) -> Result<ApiAnswer<Allowed>, Silence> {
+        let UserRights { kubernetes, user, .. } = &*self.0;
         let (verb, resource) = act(role);
         let right = self.right(role, namespace);
         let question = async {
@@ -133,14 +133,14 @@ impl Rights {
                 false => kubernetes.of_rights.pass(Some(&user.name), asked).await?,
             };
             if may {
-                return Ok(Said::Yes(kubernetes.now() + LONGEST));
+                return Ok(ApiAnswer::Yes(kubernetes.now() + LONGEST));
             }
             let place = match namespace {
                 "" => "in all namespaces".to_owned(),
                 one => format!("in namespace {one:?}"),
             };
             let name = &user.name;
-            Ok(Said::No(format!(
+            Ok(ApiAnswer::No(format!(
                 "Kubernetes user {name} may not {verb} {resource}.{GROUP} {place}, which is the role {}",
                 role.as_str()
             )))
@@ -148,9 +148,9 @@ impl Rights {
         kubernetes.rights.get(&right, |until| kubernetes.now() < *until, question).await
     }
 
-    fn refused(&self, why: String) -> Refusal {
-        Refusal {
-            kind: Refused::Named,
+    fn refused(&self, why: String) -> AccessRefusal {
+        AccessRefusal {
+            kind: RefusalKind::Named,
             why,
             remedy: "bind the user to the cluster role evenkeel-view or evenkeel-admin there (kubectl create rolebinding), or ask about \
                      a namespace where that is so",
