@@ -16,7 +16,7 @@ use evenkeel_store::clock::WallClock;
 use evenkeel_webhook::RESOURCES;
 use evenkeel_webhook::gate::{GATE, LABEL, PLACEHOLDERS};
 use evenkeel_webhook::object::Pod;
-use evenkeel_webhook::pod::{Controller, Question};
+use evenkeel_webhook::pod::{Controller, PodQuestion};
 use jiff::Timestamp;
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
@@ -220,7 +220,7 @@ fn judge(pod: &Value, recommend: impl Fn(&evenkeel_model::pod::Pod) -> PodAdvice
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
     let stripped = stripped(pod, &placeholders);
     let read = Pod::deserialize(&stripped).ok();
-    let question = read.as_ref().and_then(|read| Question::of(namespace, read).ok());
+    let question = read.as_ref().and_then(|read| PodQuestion::of(namespace, read).ok());
     let Some(asked) = question.and_then(|question| pod::read(&question.text).ok()) else {
         return lift("it cannot be read");
     };

@@ -14,7 +14,7 @@ use evenkeel_model::quantity::Quantity;
 use evenkeel_proto::line::Trust;
 use evenkeel_recommender::config::{Config, LimitRangeSection, Span};
 use evenkeel_webhook::advice::Advisor;
-use evenkeel_webhook::counts::{Certificate, Outcome};
+use evenkeel_webhook::counts::{Certificate, ReviewOutcome};
 use evenkeel_webhook::serve::{ESTIMATE, Options, SET, Webhook, serve};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -114,7 +114,7 @@ async fn pods_without_requests_get_them_when_they_are_made() {
         let found = set(&webhook, &pod(image, &resources, &metadata), namespace).await.0;
         assert_eq!(found, want, "{image} {resources} {metadata} {namespace}");
     }
-    assert_eq!(webhook.counts().of(Outcome::LeftAlone), 2);
+    assert_eq!(webhook.counts().of(ReviewOutcome::LeftAlone), 2);
     // The estimate alone.
     let dry = self::webhook(&running, false);
     let (found, annotation) = set(&dry, &pod("web:1", &none, &empty), "shop").await;
@@ -124,7 +124,7 @@ async fn pods_without_requests_get_them_when_they_are_made() {
     let (found, _) = set(&webhook, &pod("web:1", &none, &empty), "shop").await;
     assert_eq!(found, all);
     assert_eq!(set(&webhook, &pod("other:1", &none, &empty), "shop").await.0, [""; 0]);
-    assert_eq!(webhook.counts().of(Outcome::NoAnswer), 1);
+    assert_eq!(webhook.counts().of(ReviewOutcome::NoAnswer), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

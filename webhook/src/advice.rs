@@ -14,7 +14,7 @@ use tonic::Request;
 use tonic::transport::Channel;
 
 use crate::Amounts;
-use crate::pod::Question;
+use crate::pod::PodQuestion;
 
 /// Answers kept at once, about 1 KiB each.
 const KEPT: usize = 10_000;
@@ -37,12 +37,12 @@ pub struct Advice {
     /// For how long at most containers request what they do while they start, seconds.
     pub startup_seconds: u64,
     /// Container by container.
-    pub containers: Vec<Said>,
+    pub containers: Vec<ContainerAdvice>,
 }
 
 /// What a container should have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct ContainerAdvice {
     /// Its name.
     pub name: String,
     /// Requests.
@@ -60,7 +60,7 @@ pub struct Said {
 impl Advice {
     /// About one container.
     #[must_use]
-    pub fn of(&self, container: &str) -> Option<&Said> {
+    pub fn of(&self, container: &str) -> Option<&ContainerAdvice> {
         self.containers.iter().find(|said| said.name == container)
     }
 
@@ -74,7 +74,7 @@ impl Advice {
             };
             let both = crate::RESOURCES.map(about);
             let resources = container.resources.unwrap_or_default();
-            Said {
+            ContainerAdvice {
                 name: container.name.clone(),
                 requests: [resources.cpu_request_milli, resources.memory_request_bytes],
                 limits: [resources.cpu_limit_milli, resources.memory_limit_bytes],
@@ -124,9 +124,9 @@ pub enum Stated {
 }
 
 /// Objects of the cluster as this process knows them: asked without waiting.
-pub trait Objects: std::fmt::Debug + Send + Sync {
+pub trait ClusterObjects: std::fmt::Debug + Send + Sync {
     /// What they say of a pod.
-    fn say(&self, question: &Question<'_>) -> Stated;
+    fn say(&self, question: &PodQuestion<'_>) -> Stated;
     /// The least request of a container that a namespace allows.
     fn least(&self, namespace: &str) -> Amounts;
 }
@@ -149,11 +149,11 @@ pub struct Advisor {
     trust: Trust,
     channel: tokio::sync::Mutex<Option<Channel>>,
     places: Semaphore,
-    kept: Mutex<HashMap<[u8; 32], Kept>>,
+    kept: Mutex<HashMap<[u8; 32], CachedAdvice>>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedAdvice {
     advice: Arc<Advice>,
     since: Instant,
 }
@@ -172,7 +172,7 @@ impl Advisor {
     }
 
     /// The advice for a pod, which comes within this time or not at all.
-    pub async fn advice(&self, question: &Question<'_>, within: Duration) -> Come {
+    pub async fn advice(&self, question: &PodQuestion<'_>, within: Duration) -> Come {
         let key: [u8; 32] = Sha256::digest(&question.text).into();
         let before = self.before(&key);
         if let Some((advice, _)) = before.as_ref().filter(|(_, age)| *age < FRESH) {
@@ -250,7 +250,7 @@ impl Advisor {
                 kept.clear();
             }
         }
-        kept.insert(key, Kept { advice, since: Instant::now() });
+        kept.insert(key, CachedAdvice { advice, since: Instant::now() });
     }
 
     /// How many answers are kept.
@@ -258,7 +258,7 @@ impl Advisor {
         self.kept().len()
     }
 
-    fn kept(&self) -> MutexGuard<'_, HashMap<[u8; 32], Kept>> {
+    fn kept(&self) -> MutexGuard<'_, HashMap<[u8; 32], CachedAdvice>> {
         // Whoever panicked left whole answers behind.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -304,7 +304,7 @@ mod tests {
         let advisor = Advisor::new(&socket, Trust::default());
         let pod = serde_json::json!({"metadata": {}, "spec": {"containers": [{"name": "a"}]}});
         let pod = crate::object::Pod::deserialize(&pod).unwrap();
-        let question = Question::of("shop", &pod).unwrap();
+        let question = PodQuestion::of("shop", &pod).unwrap();
         let within = Duration::from_secs(5);
         assert!(matches!(advisor.advice(&question, within).await, Come::None(_)));
         let key: [u8; 32] = Sha256::digest(&question.text).into();

@@ -5,12 +5,12 @@ use serde_json::json;
 
 use crate::advice::Advice;
 use crate::patch::Operation;
-use crate::pod::{Container, Question};
+use crate::pod::{PodContainer, PodQuestion};
 use crate::{Amounts, RESOURCES};
 
 /// One value that is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct ContainerChange {
     /// Name of the container.
     pub container: String,
     /// Place in [`RESOURCES`].
@@ -25,7 +25,7 @@ pub struct Change {
     patch: Vec<Operation>,
 }
 
-impl Change {
+impl ContainerChange {
     /// For people: `cpu request 250m for container main (rule initial, ...)`.
     #[must_use]
     pub fn text(&self) -> String {
@@ -43,7 +43,7 @@ impl Change {
 
 /// What is set of a pod, which is nothing while the panic switch is on.
 #[must_use]
-pub fn changes(question: &Question<'_>, advice: &Advice) -> Vec<Change> {
+pub fn changes(question: &PodQuestion<'_>, advice: &Advice) -> Vec<ContainerChange> {
     if advice.panic || question.has_pod_resources {
         return Vec::new();
     }
@@ -53,7 +53,7 @@ pub fn changes(question: &Question<'_>, advice: &Advice) -> Vec<Change> {
 
 /// Their operations (RFC 6902), what they stand in being made where it is missing.
 #[must_use]
-pub fn patch(question: &Question<'_>, changes: &[Change]) -> Vec<Operation> {
+pub fn patch(question: &PodQuestion<'_>, changes: &[ContainerChange]) -> Vec<Operation> {
     let mut patch = Vec::new();
     for container in &question.containers {
         let mut all = changes.iter().filter(|change| change.container == container.name).peekable();
@@ -69,7 +69,7 @@ pub fn patch(question: &Question<'_>, changes: &[Change]) -> Vec<Operation> {
     patch
 }
 
-fn change(container: &Container<'_>, resource: usize, advice: &Advice) -> Option<Change> {
+fn change(container: &PodContainer<'_>, resource: usize, advice: &Advice) -> Option<ContainerChange> {
     let said = advice.of(container.name)?;
     // Initial Resources fill in what nobody set; a policy decides for itself.
     if !advice.is_by_policy && container.is_set(resource) {
@@ -93,7 +93,7 @@ fn change(container: &Container<'_>, resource: usize, advice: &Advice) -> Option
         Limit::Becomes(limit) => patch.push(Operation::add(at("limits"), text(resource, limit))),
     }
     let why = said.why[resource].clone();
-    Some(Change { container: container.name.to_owned(), resource, request, why, back, patch })
+    Some(ContainerChange { container: container.name.to_owned(), resource, request, why, back, patch })
 }
 
 /// Request and limit while a container starts, and what they go back to. A limit that follows the request keeps its ratio to it; one that stays
@@ -130,7 +130,7 @@ enum Limit {
 
 impl Limit {
     /// A policy may change limits that somebody set (`limits: none`, `ratio`), and nothing else does.
-    fn of(container: &Container<'_>, resource: usize, is_by_policy: bool, said: Amounts) -> Self {
+    fn of(container: &PodContainer<'_>, resource: usize, is_by_policy: bool, said: Amounts) -> Self {
         match (container.own_limits[resource], said[resource]) {
             (Some(_), None) if is_by_policy => Self::Goes,
             (Some(own), Some(limit)) if is_by_policy && limit != own => Self::Becomes(limit),
@@ -150,7 +150,7 @@ impl Limit {
 
 /// The annotation with what CPU goes back to when containers have started, and for how long at most they start; nothing where none does.
 #[must_use]
-pub fn starting(changes: &[Change], seconds: u64) -> Option<String> {
+pub fn starting(changes: &[ContainerChange], seconds: u64) -> Option<String> {
     let mut containers = json!({});
     for change in changes {
         let Some((request, limit)) = change.back else { continue };
@@ -178,7 +178,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::advice::Said;
+    use crate::advice::ContainerAdvice;
     use crate::object::Pod;
 
     const MIB: u64 = 1 << 20;
@@ -202,13 +202,13 @@ mod tests {
         let why = ["known".to_owned(), "known".to_owned()];
         Advice {
             is_by_policy,
-            containers: vec![Said {
+            containers: vec![ContainerAdvice {
                 name: "main".to_owned(),
                 requests,
                 limits,
                 known,
                 why,
-                ..Said::default()
+                ..ContainerAdvice::default()
             }],
             ..Advice::default()
         }
@@ -249,7 +249,7 @@ mod tests {
         ] {
             let pod = pod(resources.clone(), annotation);
             let read = read(&pod);
-            let found = changes(&Question::of("shop", &read).unwrap(), &advice);
+            let found = changes(&PodQuestion::of("shop", &read).unwrap(), &advice);
             let told: Vec<_> = found
                 .iter()
                 .map(|c| format!("{} {}", RESOURCES[c.resource], text(c.resource, c.request)))
@@ -278,7 +278,7 @@ mod tests {
         ] {
             let pod = pod(resources.clone(), "");
             let read = read(&pod);
-            let question = Question::of("shop", &read).unwrap();
+            let question = PodQuestion::of("shop", &read).unwrap();
             let found = changes(&question, &advice);
             let patch = patch(&question, &found);
             let set = |end: &str| {
@@ -291,7 +291,7 @@ mod tests {
         }
         let pod = pod(none, "");
         let read = read(&pod);
-        let text = changes(&Question::of("shop", &read).unwrap(), &starts)[0].text();
+        let text = changes(&PodQuestion::of("shop", &read).unwrap(), &starts)[0].text();
         assert_eq!(text, "cpu request 500m for container main while it starts, then 250m (known)");
     }
 
@@ -312,7 +312,7 @@ mod tests {
         ] {
             let pod = pod(resources, "");
             let read = read(&pod);
-            let question = Question::of("shop", &read).unwrap();
+            let question = PodQuestion::of("shop", &read).unwrap();
             let found = patch(&question, &changes(&question, &both));
             let told = |one: &Operation| format!("{} {}", one.op, one.path.replace("/spec/containers/0", ""));
             let told: Vec<String> = found.iter().map(told).collect();
@@ -321,7 +321,7 @@ mod tests {
         }
         let pod = pod(json!({"limits": {"cpu": "200m"}}), "");
         let read = read(&pod);
-        let question = Question::of("shop", &read).unwrap();
+        let question = PodQuestion::of("shop", &read).unwrap();
         let without = advice([Some(250), None], [None; 2], true);
         let found = patch(&question, &changes(&question, &without));
         assert_eq!(found.last().unwrap().op, "remove");

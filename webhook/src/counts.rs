@@ -10,7 +10,7 @@ const BOUNDS_MS: [u64; 9] = [1, 2, 5, 10, 20, 50, 100, 500, 1000];
 
 /// What became of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ReviewOutcome {
     /// Requests were set.
     Set,
     /// They were told in an annotation, and not set.
@@ -29,15 +29,15 @@ pub enum Outcome {
     Rubbish,
 }
 
-const OUTCOMES: [(Outcome, &str); 8] = [
-    (Outcome::Gated, "gated"),
-    (Outcome::NotGated, "not-gated"),
-    (Outcome::Set, "set"),
-    (Outcome::Told, "told"),
-    (Outcome::Nothing, "nothing"),
-    (Outcome::LeftAlone, "left-alone"),
-    (Outcome::NoAnswer, "no-answer"),
-    (Outcome::Rubbish, "rubbish"),
+const OUTCOMES: [(ReviewOutcome, &str); 8] = [
+    (ReviewOutcome::Gated, "gated"),
+    (ReviewOutcome::NotGated, "not-gated"),
+    (ReviewOutcome::Set, "set"),
+    (ReviewOutcome::Told, "told"),
+    (ReviewOutcome::Nothing, "nothing"),
+    (ReviewOutcome::LeftAlone, "left-alone"),
+    (ReviewOutcome::NoAnswer, "no-answer"),
+    (ReviewOutcome::Rubbish, "rubbish"),
 ];
 
 /// How it stands with the certificate that is served.
@@ -53,7 +53,7 @@ pub struct Certificate {
 
 /// Counters since the start, and how it stands.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct WebhookCounts {
     outcomes: [AtomicU64; OUTCOMES.len()],
     by_object: AtomicU64,
     kept: AtomicU64,
@@ -69,7 +69,7 @@ pub struct Counts {
 /// A number and what it is: name, kind, meaning, value.
 type Metric = (&'static str, &'static str, &'static str, f64);
 
-impl Counts {
+impl WebhookCounts {
     /// How it stands with the certificate.
     pub fn certificate(&self, now: Certificate) {
         *self.certificate.lock().unwrap_or_else(PoisonError::into_inner) = now;
@@ -142,7 +142,7 @@ impl Counts {
     }
 
     /// One review was answered.
-    pub fn answered(&self, outcome: Outcome, took: Duration) {
+    pub fn answered(&self, outcome: ReviewOutcome, took: Duration) {
         if let Some(at) = OUTCOMES.iter().position(|(of, _)| *of == outcome) {
             self.outcomes[at].fetch_add(1, Ordering::Relaxed);
         }
@@ -164,7 +164,7 @@ impl Counts {
 
     /// How often something came out.
     #[must_use]
-    pub fn of(&self, outcome: Outcome) -> u64 {
+    pub fn of(&self, outcome: ReviewOutcome) -> u64 {
         let at = OUTCOMES.iter().position(|(of, _)| *of == outcome);
         at.map_or(0, |at| self.outcomes[at].load(Ordering::Relaxed))
     }
@@ -211,9 +211,9 @@ mod tests {
 
     #[test]
     fn counters_are_told() {
-        let counts = Counts::default();
-        counts.answered(Outcome::Set, Duration::from_micros(1500));
-        counts.answered(Outcome::Rubbish, Duration::from_secs(7));
+        let counts = WebhookCounts::default();
+        counts.answered(ReviewOutcome::Set, Duration::from_micros(1500));
+        counts.answered(ReviewOutcome::Rubbish, Duration::from_secs(7));
         counts.kept();
         counts.objects(3, true);
         counts.certificate(Certificate { ends: 1_800_000_000, ..Certificate::default() });

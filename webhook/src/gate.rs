@@ -5,11 +5,11 @@
 
 use serde_json::json;
 
-use crate::advice::{Advice, Said};
+use crate::advice::{Advice, ContainerAdvice};
 use crate::change::{changes, patch};
 use crate::object::Pod;
 use crate::patch::{Operation, annotate, label, without_labels};
-use crate::pod::Question;
+use crate::pod::PodQuestion;
 use crate::{Amounts, RESOURCES};
 
 /// Name of the gate.
@@ -25,7 +25,7 @@ const LEAST: Amounts = [Some(10), Some(16 << 20)];
 /// `least` is the least request that its namespace allows, `known` what is known of it already.
 #[must_use]
 pub fn gated(
-    question: &Question<'_>,
+    question: &PodQuestion<'_>,
     pod: &Pod<'_>,
     known: &Advice,
     least: Amounts,
@@ -51,11 +51,11 @@ pub fn gated(
         let is_asked = |at: usize| open.contains(&at) && container.requests[at].is_none();
         let request = |at: usize| least[at].max(LEAST[at]).filter(|_| is_asked(at));
         let requests = [request(0), request(1)];
-        said.push(Said {
+        said.push(ContainerAdvice {
             name: container.name.to_owned(),
             requests,
             known: requests.map(|request| request.is_some()),
-            ..Said::default()
+            ..ContainerAdvice::default()
         });
     }
     if is_bound || is_gated || question.has_pod_resources || said.is_empty() || known.panic {
@@ -83,7 +83,7 @@ mod tests {
     fn told(spec: Value, known: &Advice, least: Amounts) -> Option<Vec<String>> {
         let pod = json!({ "metadata": {}, "spec": spec });
         let pod = Pod::deserialize(&pod).unwrap();
-        let question = Question::of("shop", &pod).unwrap();
+        let question = PodQuestion::of("shop", &pod).unwrap();
         let operations = gated(&question, &pod, known, least)?;
         let of = |one: &Operation| format!("{} {}", one.path, one.value.as_ref().unwrap());
         Some(operations.iter().map(of).collect())
@@ -127,11 +127,11 @@ mod tests {
             spec
         };
         let known = Advice {
-            containers: vec![Said {
+            containers: vec![ContainerAdvice {
                 name: "main".into(),
                 requests: [Some(5), Some(1 << 20)],
                 known: [true; 2],
-                ..Said::default()
+                ..ContainerAdvice::default()
             }],
             ..Advice::default()
         };

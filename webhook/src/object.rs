@@ -13,9 +13,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 /// Text, borrowed where nothing in it is escaped.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
-pub struct Text<'a>(Cow<'a, str>);
+pub struct JsonText<'a>(Cow<'a, str>);
 
-impl Deref for Text<'_> {
+impl Deref for JsonText<'_> {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -23,13 +23,13 @@ impl Deref for Text<'_> {
     }
 }
 
-impl Borrow<str> for Text<'_> {
+impl Borrow<str> for JsonText<'_> {
     fn borrow(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Display for Text<'_> {
+impl fmt::Display for JsonText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -41,47 +41,47 @@ struct TextVisitor {
 }
 
 impl TextVisitor {
-    fn number<'a, E: de::Error>(self, number: &dyn fmt::Display) -> Result<Text<'a>, E> {
+    fn number<'a, E: de::Error>(self, number: &dyn fmt::Display) -> Result<JsonText<'a>, E> {
         match self.numbers {
-            true => Ok(Text(Cow::Owned(number.to_string()))),
+            true => Ok(JsonText(Cow::Owned(number.to_string()))),
             false => Err(E::custom(format_args!("{number} is no text"))),
         }
     }
 }
 
 impl<'de> Visitor<'de> for TextVisitor {
-    type Value = Text<'de>;
+    type Value = JsonText<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.numbers { "text or a number" } else { "text" })
     }
 
-    fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Text<'de>, E> {
-        Ok(Text(Cow::Borrowed(text)))
+    fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<JsonText<'de>, E> {
+        Ok(JsonText(Cow::Borrowed(text)))
     }
 
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Text<'de>, E> {
-        Ok(Text(Cow::Owned(text.to_owned())))
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<JsonText<'de>, E> {
+        Ok(JsonText(Cow::Owned(text.to_owned())))
     }
 
-    fn visit_string<E: de::Error>(self, text: String) -> Result<Text<'de>, E> {
-        Ok(Text(Cow::Owned(text)))
+    fn visit_string<E: de::Error>(self, text: String) -> Result<JsonText<'de>, E> {
+        Ok(JsonText(Cow::Owned(text)))
     }
 
-    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Text<'de>, E> {
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<JsonText<'de>, E> {
         self.number(&number)
     }
 
-    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Text<'de>, E> {
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<JsonText<'de>, E> {
         self.number(&number)
     }
 
-    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Text<'de>, E> {
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<JsonText<'de>, E> {
         self.number(&number)
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for JsonText<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_str(TextVisitor { numbers: false })
     }
@@ -90,7 +90,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 /// An amount as it is written; a number is taken as its text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
-pub struct Amount<'a>(Text<'a>);
+pub struct Amount<'a>(JsonText<'a>);
 
 impl Deref for Amount<'_> {
     type Target = str;
@@ -107,16 +107,16 @@ impl<'de: 'a, 'a> Deserialize<'de> for Amount<'a> {
 }
 
 /// Labels, by key.
-pub type Labels<'a> = BTreeMap<Text<'a>, Text<'a>>;
+pub type Labels<'a> = BTreeMap<JsonText<'a>, JsonText<'a>>;
 /// Amounts, by the name of the resource.
-pub type Amounts<'a> = BTreeMap<Text<'a>, Amount<'a>>;
+pub type Amounts<'a> = BTreeMap<JsonText<'a>, Amount<'a>>;
 
 /// A pod.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Pod<'a> {
     /// Its metadata.
     #[serde(borrow)]
-    pub metadata: Option<Metadata<'a>>,
+    pub metadata: Option<PodMetadata<'a>>,
     /// What it is to be.
     #[serde(borrow)]
     pub spec: Option<Spec<'a>>,
@@ -125,13 +125,13 @@ pub struct Pod<'a> {
 /// Metadata of a pod.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Metadata<'a> {
+pub struct PodMetadata<'a> {
     /// Name, where it has one already.
     #[serde(borrow)]
-    pub name: Option<Text<'a>>,
+    pub name: Option<JsonText<'a>>,
     /// What its name will begin with.
     #[serde(borrow)]
-    pub generate_name: Option<Text<'a>>,
+    pub generate_name: Option<JsonText<'a>>,
     /// Labels.
     #[serde(borrow)]
     pub labels: Option<Labels<'a>>,
@@ -148,10 +148,10 @@ pub struct Metadata<'a> {
 pub struct Annotations<'a> {
     /// What LimitRanger filled in.
     #[serde(borrow, rename = "kubernetes.io/limit-ranger")]
-    pub limit_ranger: Option<Text<'a>>,
+    pub limit_ranger: Option<JsonText<'a>>,
     /// [`crate::pod::MANAGE`].
     #[serde(borrow, rename = "evenkeel.dev/manage")]
-    pub manage: Option<Text<'a>>,
+    pub manage: Option<JsonText<'a>>,
     /// Containers that the admission controller of the Vertical Pod Autoscaler looked at.
     #[serde(rename = "vpaObservedContainers")]
     pub vpa_observed: Option<IgnoredAny>,
@@ -166,16 +166,16 @@ pub struct Annotations<'a> {
 pub struct Owner<'a> {
     /// Group and version.
     #[serde(borrow)]
-    pub api_version: Option<Text<'a>>,
+    pub api_version: Option<JsonText<'a>>,
     /// Kind.
     #[serde(borrow)]
-    pub kind: Option<Text<'a>>,
+    pub kind: Option<JsonText<'a>>,
     /// Name.
     #[serde(borrow)]
-    pub name: Option<Text<'a>>,
+    pub name: Option<JsonText<'a>>,
     /// Tells it from a later one of its name.
     #[serde(borrow)]
-    pub uid: Option<Text<'a>>,
+    pub uid: Option<JsonText<'a>>,
     /// It is the one that makes the pod anew.
     pub controller: Option<bool>,
 }
@@ -192,10 +192,10 @@ pub struct Spec<'a> {
     pub init_containers: Option<Vec<Container<'a>>>,
     /// Resources of the pod as a whole.
     #[serde(borrow)]
-    pub resources: Option<BTreeMap<Text<'a>, IgnoredAny>>,
+    pub resources: Option<BTreeMap<JsonText<'a>, IgnoredAny>>,
     /// The node that it is bound to.
     #[serde(borrow)]
-    pub node_name: Option<Text<'a>>,
+    pub node_name: Option<JsonText<'a>>,
     /// What it waits for.
     #[serde(borrow)]
     pub scheduling_gates: Option<Vec<SchedulingGate<'a>>>,
@@ -206,7 +206,7 @@ pub struct Spec<'a> {
 pub struct SchedulingGate<'a> {
     /// Its name.
     #[serde(borrow)]
-    pub name: Option<Text<'a>>,
+    pub name: Option<JsonText<'a>>,
 }
 
 /// A container.
@@ -215,19 +215,19 @@ pub struct SchedulingGate<'a> {
 pub struct Container<'a> {
     /// Its name.
     #[serde(borrow)]
-    pub name: Option<Text<'a>>,
+    pub name: Option<JsonText<'a>>,
     /// Its image.
     #[serde(borrow)]
-    pub image: Option<Text<'a>>,
+    pub image: Option<JsonText<'a>>,
     /// Its command.
     #[serde(borrow)]
-    pub command: Option<Vec<Text<'a>>>,
+    pub command: Option<Vec<JsonText<'a>>>,
     /// Its arguments.
     #[serde(borrow)]
-    pub args: Option<Vec<Text<'a>>>,
+    pub args: Option<Vec<JsonText<'a>>>,
     /// `Always` makes a sidecar of an init container.
     #[serde(borrow)]
-    pub restart_policy: Option<Text<'a>>,
+    pub restart_policy: Option<JsonText<'a>>,
     /// What it asks for.
     #[serde(borrow)]
     pub resources: Option<Resources<'a>>,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use evenkeel_model::quantity::Quantity;
 use serde::Serialize;
 
-use crate::object::{self, Amount, Labels, Owner, Pod, Resources, Spec, Text};
+use crate::object::{self, Amount, JsonText, Labels, Owner, Pod, Resources, Spec};
 use crate::{Amounts, RESOURCES};
 
 /// Opts a pod out; agents know it, too.
@@ -27,7 +27,7 @@ const UNNAMED: &str = "unnamed";
 
 /// A container that counts for the scheduler.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Container<'q> {
+pub struct PodContainer<'q> {
     /// Its name.
     pub name: &'q str,
     /// Where it is in the pod: its list, and its place there.
@@ -46,7 +46,7 @@ pub struct Container<'q> {
 
 /// What is asked about a pod.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Question<'q> {
+pub struct PodQuestion<'q> {
     /// The pod with what an answer depends on, and nothing else of it, in JSON. Pods of one workload have the same.
     pub text: String,
     /// Its namespace.
@@ -54,7 +54,7 @@ pub struct Question<'q> {
     /// All of its labels.
     pub labels: Vec<(&'q str, &'q str)>,
     /// Its containers.
-    pub containers: Vec<Container<'q>>,
+    pub containers: Vec<PodContainer<'q>>,
     /// What the pod as a whole asks for: then its containers are left alone.
     pub has_pod_resources: bool,
     /// What made it: of a ReplicaSet that a Deployment made, and a Job that a CronJob made, these.
@@ -74,7 +74,7 @@ pub struct Top<'q> {
     pub name: &'q str,
 }
 
-impl<'q> Question<'q> {
+impl<'q> PodQuestion<'q> {
     /// About a pod that would be made in a namespace.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl<'q> Question<'q> {
             name: owner.name,
         });
         let is_of_all = |(key, _): &(&str, &str)| !OWN_LABELS.contains(key);
-        let asked = Asked {
+        let asked = AskedPod {
             api_version: "v1",
             kind: "Pod",
             metadata: AskedMetadata {
@@ -129,7 +129,7 @@ impl<'q> Question<'q> {
     /// Whether anything could be set where nothing is.
     #[must_use]
     pub fn lacks_requests(&self) -> bool {
-        let lacks = |container: &Container<'_>| (0..RESOURCES.len()).any(|at| !container.is_set(at));
+        let lacks = |container: &PodContainer<'_>| (0..RESOURCES.len()).any(|at| !container.is_set(at));
         self.containers.iter().any(lacks)
     }
 }
@@ -142,7 +142,7 @@ fn containers_of<'q, 'a>(spec: &'q Spec<'a>, list: &str) -> &'q [object::Contain
 /// A pod as it is asked about.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Asked<'q> {
+struct AskedPod<'q> {
     api_version: &'static str,
     kind: &'static str,
     metadata: AskedMetadata<'q>,
@@ -173,13 +173,13 @@ struct AskedSpec<'q> {
 struct Slim<'q> {
     name: &'q str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    image: Option<&'q Text<'q>>,
+    image: Option<&'q JsonText<'q>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    command: Option<&'q [Text<'q>]>,
+    command: Option<&'q [JsonText<'q>]>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    args: Option<&'q [Text<'q>]>,
+    args: Option<&'q [JsonText<'q>]>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    restart_policy: Option<&'q Text<'q>>,
+    restart_policy: Option<&'q JsonText<'q>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     resources: Option<SlimResources<'q>>,
 }
@@ -193,7 +193,7 @@ struct SlimResources<'q> {
     limits: BTreeMap<&'q str, &'q str>,
 }
 
-impl Container<'_> {
+impl PodContainer<'_> {
     /// Whether somebody set a request or limit of a resource: a limit alone is the request, too.
     #[must_use]
     pub fn is_set(&self, resource: usize) -> bool {
@@ -227,8 +227,9 @@ impl Controller {
     #[must_use]
     pub fn of(namespace: &str, pod: &Pod<'_>) -> Option<Self> {
         let owner = pod.controller()?;
-        let text =
-            |field: &Option<Text<'_>>| field.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
+        let text = |field: &Option<JsonText<'_>>| {
+            field.as_deref().filter(|text| !text.is_empty()).map(str::to_owned)
+        };
         Some(Self {
             api_version: text(&owner.api_version)?,
             kind: text(&owner.kind)?,
@@ -292,7 +293,7 @@ fn read<'q>(
     place: (&'static str, usize),
     defaults: &Defaults<'_>,
     is_init: bool,
-) -> Result<(Container<'q>, Slim<'q>), String> {
+) -> Result<(PodContainer<'q>, Slim<'q>), String> {
     let path = || format!("/spec/{}/{}", place.0, place.1);
     let name = object.name.as_deref().ok_or_else(|| format!("{} has no name", path()))?;
     let amounts = |list: &'static str, given: Option<&'q object::Amounts<'_>>| {
@@ -326,7 +327,7 @@ fn read<'q>(
         resources: is_asked.then_some(resources),
     };
     let has = [given.is_some(), given.is_some_and(|all| all.requests.is_some())];
-    Ok((Container { name, place, has, requests, limits, own_requests, own_limits }, slim))
+    Ok((PodContainer { name, place, has, requests, limits, own_requests, own_limits }, slim))
 }
 
 /// Thousandths of a core, or bytes, rounded up.
@@ -373,7 +374,7 @@ mod tests {
 
     /// What is asked about a pod.
     fn asked(pod: &Value) -> Value {
-        serde_json::from_str(&Question::of("shop", &read(pod)).unwrap().text).unwrap()
+        serde_json::from_str(&PodQuestion::of("shop", &read(pod)).unwrap().text).unwrap()
     }
 
     #[test]
@@ -389,7 +390,7 @@ mod tests {
             },
         });
         let read = read(&pod);
-        let question = Question::of("shop", &read).unwrap();
+        let question = PodQuestion::of("shop", &read).unwrap();
         let [side, main] = question.containers.as_slice() else { panic!("{:?}", question.containers) };
         assert_eq!((side.path("/x").as_str(), side.is_set(0)), ("/spec/initContainers/0/x", false));
         assert_eq!((main.requests, main.own_requests), ([Some(100), Some(64 << 20)], [None; 2]));
@@ -448,7 +449,7 @@ mod tests {
                 "no amount",
             ),
         ] {
-            let told = Question::of("a", &read(&pod)).unwrap_err();
+            let told = PodQuestion::of("a", &read(&pod)).unwrap_err();
             assert!(told.contains(want), "{told}");
         }
     }

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use crate::object::{Pod, Text};
+use crate::object::{JsonText, Pod};
 use crate::patch::Operation;
 
 /// The only version spoken.
@@ -36,43 +36,43 @@ pub enum NoReview {
 #[serde(rename_all = "camelCase")]
 struct Review<'a, O> {
     #[serde(borrow)]
-    api_version: Option<Text<'a>>,
+    api_version: Option<JsonText<'a>>,
     #[serde(borrow)]
-    kind: Option<Text<'a>>,
+    kind: Option<JsonText<'a>>,
     #[serde(borrow)]
-    request: Option<Asked<'a, O>>,
+    request: Option<ReviewRequest<'a, O>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Asked<'a, O> {
+struct ReviewRequest<'a, O> {
     #[serde(borrow)]
-    uid: Option<Text<'a>>,
+    uid: Option<JsonText<'a>>,
     #[serde(borrow)]
-    kind: Option<Kind<'a>>,
+    kind: Option<GroupVersionKind<'a>>,
     #[serde(borrow)]
-    sub_resource: Option<Text<'a>>,
+    sub_resource: Option<JsonText<'a>>,
     #[serde(borrow)]
-    namespace: Option<Text<'a>>,
+    namespace: Option<JsonText<'a>>,
     #[serde(borrow)]
-    operation: Option<Text<'a>>,
+    operation: Option<JsonText<'a>>,
     dry_run: Option<bool>,
     object: Option<O>,
 }
 
 /// What the API server asks about.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Request<'a> {
+pub struct AdmissionRequest<'a> {
     /// Names the request; the answer names it, too.
-    pub uid: Text<'a>,
+    pub uid: JsonText<'a>,
     /// Of the object, as the webhook asked for it.
-    pub kind: Kind<'a>,
+    pub kind: GroupVersionKind<'a>,
     /// Subresource, such as `resize`; empty for the object itself.
-    pub sub_resource: Text<'a>,
+    pub sub_resource: JsonText<'a>,
     /// Namespace of the object.
-    pub namespace: Text<'a>,
+    pub namespace: JsonText<'a>,
     /// `CREATE`, `UPDATE`, ...
-    pub operation: Text<'a>,
+    pub operation: JsonText<'a>,
     /// Nothing of it will be kept.
     pub dry_run: bool,
     /// The object, as it would be made, read as a pod; why not, where it is none.
@@ -81,22 +81,22 @@ pub struct Request<'a> {
 
 /// Group, version and kind of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub struct Kind<'a> {
+pub struct GroupVersionKind<'a> {
     /// Empty for the core group.
     #[serde(borrow)]
-    pub group: Option<Text<'a>>,
+    pub group: Option<JsonText<'a>>,
     /// Version.
     #[serde(borrow)]
-    pub version: Option<Text<'a>>,
+    pub version: Option<JsonText<'a>>,
     /// Kind.
     #[serde(borrow)]
-    pub kind: Option<Text<'a>>,
+    pub kind: Option<JsonText<'a>>,
 }
 
 /// The answer to a review.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer<'a> {
+struct ReviewAnswer<'a> {
     api_version: &'static str,
     kind: &'static str,
     response: Response<'a>,
@@ -113,7 +113,7 @@ struct Response<'a> {
     patch: Option<String>,
 }
 
-impl<'a> Request<'a> {
+impl<'a> AdmissionRequest<'a> {
     /// Reads a review. One about an object that is no pod is read, too: it is answered.
     ///
     /// # Errors
@@ -138,7 +138,7 @@ impl<'a> Request<'a> {
         if &*version != API_VERSION || &*kind != KIND {
             return Err(NoReview::Version { kind: kind.to_string(), version: version.to_string() });
         }
-        let Asked { uid, kind, sub_resource, namespace, operation, dry_run, object } =
+        let ReviewRequest { uid, kind, sub_resource, namespace, operation, dry_run, object } =
             request.ok_or(NoReview::Empty)?;
         Ok(Self {
             uid: uid.filter(|uid| !uid.is_empty()).ok_or(NoReview::Empty)?,
@@ -154,8 +154,8 @@ impl<'a> Request<'a> {
     /// Whether a pod is about to be made.
     #[must_use]
     pub fn makes_pod(&self) -> bool {
-        let Kind { group, version, kind } = &self.kind;
-        let is = |field: &Option<Text<'_>>, want: &str| field.as_deref().unwrap_or_default() == want;
+        let GroupVersionKind { group, version, kind } = &self.kind;
+        let is = |field: &Option<JsonText<'_>>, want: &str| field.as_deref().unwrap_or_default() == want;
         &*self.operation == "CREATE"
             && self.sub_resource.is_empty()
             && is(group, "")
@@ -175,7 +175,7 @@ impl<'a> Request<'a> {
             patch_type: is_changed.then_some("JSONPatch"),
             patch: is_changed.then(|| STANDARD.encode(written(patch))),
         };
-        let answer = Answer { api_version: API_VERSION, kind: KIND, response };
+        let answer = ReviewAnswer { api_version: API_VERSION, kind: KIND, response };
         serde_json::to_string(&answer).unwrap_or_default()
     }
 }
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn only_pods_that_are_made_are_for_us() {
-        assert!(Request::read(&body(|_| {})).unwrap().makes_pod());
+        assert!(AdmissionRequest::read(&body(|_| {})).unwrap().makes_pod());
         for change in [
             json!({"operation": "UPDATE"}),
             json!({"operation": "DELETE", "object": null}),
@@ -213,19 +213,19 @@ mod tests {
                     value["request"][key] = new.clone();
                 }
             });
-            assert!(!Request::read(&body).unwrap().makes_pod(), "{change}");
+            assert!(!AdmissionRequest::read(&body).unwrap().makes_pod(), "{change}");
         }
     }
 
     #[test]
     fn rubbish_is_refused_in_words() {
-        let refused = |change: &dyn Fn(&mut Value)| Request::read(&body(change)).unwrap_err();
+        let refused = |change: &dyn Fn(&mut Value)| AdmissionRequest::read(&body(change)).unwrap_err();
         assert_eq!(refused(&|value| value["request"] = Value::Null), NoReview::Empty);
         assert_eq!(refused(&|value| value["request"]["uid"] = "".into()), NoReview::Empty);
         let old = refused(&|value| value["apiVersion"] = "admission.k8s.io/v1beta1".into());
         assert!(old.to_string().contains("v1beta1"), "{old}");
         for body in ["", "{", "[]", "null", "{\"request\": 3}"] {
-            assert!(matches!(Request::read(body.as_bytes()), Err(NoReview::Form(_))), "{body}");
+            assert!(matches!(AdmissionRequest::read(body.as_bytes()), Err(NoReview::Form(_))), "{body}");
         }
     }
 
@@ -235,19 +235,19 @@ mod tests {
             [json!(7), json!({"spec": {"containers": "none"}}), json!({"metadata": {"labels": [1]}})]
         {
             let body = body(|value| value["request"]["object"] = object.clone());
-            let request = Request::read(&body).unwrap();
+            let request = AdmissionRequest::read(&body).unwrap();
             assert!(request.object.is_err() && request.makes_pod(), "{object}");
             let answer: Value = serde_json::from_str(&request.allowed(&[])).unwrap();
             assert_eq!(answer["response"], json!({"uid": "u", "allowed": true}), "{object}");
         }
         let body = body(|value| value["request"]["object"] = Value::Null);
-        assert_eq!(Request::read(&body).unwrap().object, Ok(Pod::default()));
+        assert_eq!(AdmissionRequest::read(&body).unwrap().object, Ok(Pod::default()));
     }
 
     #[test]
     fn an_answer_holds_its_patch() {
         let body = body(|_| {});
-        let request = Request::read(&body).unwrap();
+        let request = AdmissionRequest::read(&body).unwrap();
         let patch = [Operation::add("/a".into(), "b")];
         let answer: Value = serde_json::from_str(&request.allowed(&patch)).unwrap();
         assert_eq!((&answer["kind"], &answer["apiVersion"]), (&json!(KIND), &json!(API_VERSION)));

@@ -17,13 +17,13 @@ use evenkeel_proto::bearer;
 use tokio::net::TcpListener;
 use tracing::{debug, warn};
 
-use crate::advice::{Advice, Advisor, Come, Objects, Stated};
+use crate::advice::{Advice, Advisor, ClusterObjects, Come, Stated};
 use crate::change::{changes, patch, starting};
-use crate::counts::{Counts, Outcome};
+use crate::counts::{ReviewOutcome, WebhookCounts};
 use crate::gate::gated;
 use crate::patch::{Operation, annotate, mark};
-use crate::pod::{self, Controller, Question};
-use crate::review::Request;
+use crate::pod::{self, Controller, PodQuestion};
+use crate::review::AdmissionRequest;
 
 /// Path of reviews of pods.
 pub const PATH: &str = "/admit/pods";
@@ -80,22 +80,22 @@ pub trait Tells: std::fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub struct Webhook {
     options: Options,
-    objects: Option<Arc<dyn Objects>>,
+    objects: Option<Arc<dyn ClusterObjects>>,
     tells: Option<Arc<dyn Tells>>,
     advisor: Advisor,
-    counts: Counts,
+    counts: WebhookCounts,
 }
 
 impl Webhook {
     /// Of these options, by this advisor.
     #[must_use]
     pub fn new(options: Options, advisor: Advisor) -> Self {
-        Self { options, objects: None, tells: None, advisor, counts: Counts::default() }
+        Self { options, objects: None, tells: None, advisor, counts: WebhookCounts::default() }
     }
 
     /// The same, where objects of the cluster are asked first, and the recommender only about pods of which they do not say all.
     #[must_use]
-    pub fn with_objects(self, objects: Arc<dyn Objects>) -> Self {
+    pub fn with_objects(self, objects: Arc<dyn ClusterObjects>) -> Self {
         Self { objects: Some(objects), ..self }
     }
 
@@ -113,7 +113,7 @@ impl Webhook {
 
     /// Counters.
     #[must_use]
-    pub fn counts(&self) -> &Counts {
+    pub fn counts(&self) -> &WebhookCounts {
         &self.counts
     }
 
@@ -135,68 +135,70 @@ impl Webhook {
     pub async fn review_gates(&self, body: &[u8]) -> Result<String, String> {
         let (request, began) = self.read(body)?;
         let gated = self.gated(&request).await;
-        let outcome = if gated.is_some() { Outcome::Gated } else { Outcome::NotGated };
+        let outcome = if gated.is_some() { ReviewOutcome::Gated } else { ReviewOutcome::NotGated };
         self.counts.answered(outcome, began.elapsed());
         Ok(request.allowed(&gated.unwrap_or_default()))
     }
 
-    async fn gated(&self, request: &Request<'_>) -> Option<Vec<Operation>> {
+    async fn gated(&self, request: &AdmissionRequest<'_>) -> Option<Vec<Operation>> {
         if !self.options.applies || !self.options.gates || self.is_left_alone(request) {
             return None;
         }
         let pod = request.object.as_ref().ok()?;
-        let question = Question::of(&request.namespace, pod).ok()?;
+        let question = PodQuestion::of(&request.namespace, pod).ok()?;
         // With nobody to answer there is nobody to lift a gate, either.
         let advice = self.advice(request, &question).await?;
         let least = self.objects.as_ref().map_or([None; 2], |objects| objects.least(&request.namespace));
         gated(&question, pod, &advice, least)
     }
 
-    fn is_left_alone(&self, request: &Request<'_>) -> bool {
+    fn is_left_alone(&self, request: &AdmissionRequest<'_>) -> bool {
         !request.makes_pod()
             || self.options.exclude.iter().any(|namespace| **namespace == *request.namespace)
             || request.object.as_ref().is_ok_and(pod::opts_out)
     }
 
-    fn read<'b>(&self, body: &'b [u8]) -> Result<(Request<'b>, Instant), String> {
+    fn read<'b>(&self, body: &'b [u8]) -> Result<(AdmissionRequest<'b>, Instant), String> {
         let began = Instant::now();
-        let request = Request::read(body).map_err(|error| {
-            self.counts.answered(Outcome::Rubbish, began.elapsed());
+        let request = AdmissionRequest::read(body).map_err(|error| {
+            self.counts.answered(ReviewOutcome::Rubbish, began.elapsed());
             error.to_string()
         })?;
         Ok((request, began))
     }
 
-    async fn answer(&self, request: &Request<'_>) -> (String, Outcome) {
+    async fn answer(&self, request: &AdmissionRequest<'_>) -> (String, ReviewOutcome) {
         let through = |outcome| (request.allowed(&[]), outcome);
         if self.is_left_alone(request) {
-            return through(Outcome::LeftAlone);
+            return through(ReviewOutcome::LeftAlone);
         }
         let namespace: &str = &request.namespace;
         let asked = request.object.as_ref().map_err(Clone::clone);
-        let asked = asked.and_then(|pod| Question::of(namespace, pod).map(|question| (pod, question)));
+        let asked = asked.and_then(|pod| PodQuestion::of(namespace, pod).map(|question| (pod, question)));
         let (pod, question) = match asked {
             Ok(asked) => asked,
             // The API server refuses it itself.
             Err(why) => {
                 debug!(namespace, why, "a pod that is none");
-                return through(Outcome::Nothing);
+                return through(ReviewOutcome::Nothing);
             }
         };
-        let Some(advice) = self.advice(request, &question).await else { return through(Outcome::NoAnswer) };
+        let Some(advice) = self.advice(request, &question).await else {
+            return through(ReviewOutcome::NoAnswer);
+        };
         let advice = match self.options.boosts || advice.startup_seconds == 0 {
             true => advice,
             false => Arc::new(Advice { startup_seconds: 0, ..Advice::clone(&advice) }),
         };
         let changes = changes(&question, &advice);
         if changes.is_empty() {
-            return through(Outcome::Nothing);
+            return through(ReviewOutcome::Nothing);
         }
-        let text: Vec<String> = changes.iter().map(crate::change::Change::text).collect();
+        let text: Vec<String> = changes.iter().map(crate::change::ContainerChange::text).collect();
         let text = text.join("; ");
         let (mut operations, key, outcome) = match self.options.applies {
-            true => (patch(&question, &changes), SET, Outcome::Set),
-            false => (Vec::new(), ESTIMATE, Outcome::Told),
+            true => (patch(&question, &changes), SET, ReviewOutcome::Set),
+            false => (Vec::new(), ESTIMATE, ReviewOutcome::Told),
         };
         operations.extend(annotate(pod, key, &text));
         if let (true, Some(back)) = (self.options.applies, starting(&changes, advice.startup_seconds)) {
@@ -211,7 +213,11 @@ impl Webhook {
     }
 
     /// What objects say, else the recommender; nothing where nobody does.
-    async fn advice(&self, request: &Request<'_>, question: &Question<'_>) -> Option<Arc<Advice>> {
+    async fn advice(
+        &self,
+        request: &AdmissionRequest<'_>,
+        question: &PodQuestion<'_>,
+    ) -> Option<Arc<Advice>> {
         let namespace: &str = &request.namespace;
         let part = match self.objects.as_ref().map_or(Stated::Nothing, |objects| objects.say(question)) {
             Stated::Whole(advice) => {

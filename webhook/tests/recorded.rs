@@ -3,12 +3,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
 
-use evenkeel_webhook::advice::{Advice, Said};
+use evenkeel_webhook::advice::{Advice, ContainerAdvice};
 use evenkeel_webhook::change::{changes, patch};
 use evenkeel_webhook::object::Pod;
 use evenkeel_webhook::patch::{Operation, annotate};
-use evenkeel_webhook::pod::Question;
-use evenkeel_webhook::review::Request;
+use evenkeel_webhook::pod::PodQuestion;
+use evenkeel_webhook::review::AdmissionRequest;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
@@ -30,12 +30,12 @@ fn patched(mut object: Value, patch: &[Operation]) -> Value {
 }
 
 /// The same for all containers.
-fn advice(question: &Question<'_>) -> Advice {
-    let said = |name: &str| Said {
+fn advice(question: &PodQuestion<'_>) -> Advice {
+    let said = |name: &str| ContainerAdvice {
         name: name.to_owned(),
         requests: [Some(250), Some(64 << 20)],
         known: [true; 2],
-        ..Said::default()
+        ..ContainerAdvice::default()
     };
     let containers = question.containers.iter().map(|container| said(container.name)).collect();
     Advice { containers, ..Advice::default() }
@@ -49,10 +49,10 @@ fn recorded_reviews_are_answered() {
     for one in &all {
         let (note, review) = (&one["note"], &one["review"]);
         let text = review.to_string();
-        let request = Request::read(text.as_bytes()).unwrap_or_else(|why| panic!("{note}: {why}"));
+        let request = AdmissionRequest::read(text.as_bytes()).unwrap_or_else(|why| panic!("{note}: {why}"));
         assert!(request.makes_pod(), "{note}");
         let read = request.object.as_ref().unwrap_or_else(|why| panic!("{note}: {why}"));
-        let question = Question::of(&request.namespace, read).unwrap();
+        let question = PodQuestion::of(&request.namespace, read).unwrap();
         let pod = review["request"]["object"].clone();
         let found = changes(&question, &advice(&question));
         let after = patched(pod.clone(), &patch(&question, &found));
@@ -75,7 +75,7 @@ fn recorded_reviews_are_answered() {
         set += usize::from(!found.is_empty());
         // Once it is set, it is nobody's to set again.
         let again = Pod::deserialize(&after).unwrap();
-        let question = Question::of(&request.namespace, &again).unwrap();
+        let question = PodQuestion::of(&request.namespace, &again).unwrap();
         assert_eq!(changes(&question, &advice(&question)), [], "{note}");
     }
     assert!(set > 3, "{set} of {}", all.len());

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use evenkeel_kubernetes::objects::{Autoscaler, ContainerPolicy};
 use evenkeel_model::quantity::Quantity;
 use evenkeel_rightsizing::Resource;
-use evenkeel_webhook::advice::{Advice, Said};
-use evenkeel_webhook::pod::{Container, Question};
+use evenkeel_webhook::advice::{Advice, ContainerAdvice};
+use evenkeel_webhook::pod::{PodContainer, PodQuestion};
 use serde_json::Value;
 
 use crate::recommend::caps::scaled;
@@ -47,7 +47,7 @@ impl Autoscalers {
     }
 
     /// What the object of a pod says; nothing where there is none, or it sets nothing.
-    pub(super) fn say(&self, question: &Question<'_>, limits: &Limits) -> Option<Advice> {
+    pub(super) fn say(&self, question: &PodQuestion<'_>, limits: &Limits) -> Option<Advice> {
         let controller = question.controller.as_ref()?;
         let key = (question.namespace.to_owned(), controller.kind.to_owned(), controller.name.to_owned());
         let object = self.0.get(&key)?;
@@ -56,10 +56,10 @@ impl Autoscalers {
             return None;
         }
         let allowed = Resource::ALL.map(|resource| limits.of(None, question.namespace, resource));
-        let of = |container: &Container<'_>| said(object, container, &allowed);
+        let of = |container: &PodContainer<'_>| said(object, container, &allowed);
         // Init containers are left alone, sidecars among them.
         let containers = question.containers.iter().filter(|container| container.place.0 == "containers");
-        let containers: Vec<Said> = containers.filter_map(of).collect();
+        let containers: Vec<ContainerAdvice> = containers.filter_map(of).collect();
         (!containers.is_empty()).then(|| Advice { is_by_policy: true, containers, ..Advice::default() })
     }
 }
@@ -70,7 +70,11 @@ fn group(api_version: &str) -> &str {
 }
 
 /// What an object says of a container.
-fn said(object: &Autoscaler, container: &Container<'_>, allowed: &[Allowed; 2]) -> Option<Said> {
+fn said(
+    object: &Autoscaler,
+    container: &PodContainer<'_>,
+    allowed: &[Allowed; 2],
+) -> Option<ContainerAdvice> {
     let policy = object.container(container.name);
     if policy.is_some_and(ContainerPolicy::is_off) {
         return None;
@@ -79,7 +83,7 @@ fn said(object: &Autoscaler, container: &Container<'_>, allowed: &[Allowed; 2]) 
     let target = &recommended.iter().find(|one| one["containerName"] == container.name)?["target"];
     let metadata = &object.metadata;
     let why = format!("VerticalPodAutoscaler {}/{}", metadata.namespace, metadata.name);
-    let mut said = Said { name: container.name.to_owned(), ..Said::default() };
+    let mut said = ContainerAdvice { name: container.name.to_owned(), ..ContainerAdvice::default() };
     for (at, resource) in Resource::ALL.into_iter().enumerate() {
         let name = resource.as_str();
         said.limits[at] = container.own_limits[at];
@@ -179,7 +183,7 @@ mod tests {
     /// What is set of a pod, with the words of a change.
     fn set(objects: Vec<Arc<Autoscaler>>, pod: &Value, limits: &[LimitRangeSection]) -> Vec<String> {
         let read = Pod::deserialize(pod).unwrap();
-        let question = Question::of("shop", &read).unwrap();
+        let question = PodQuestion::of("shop", &read).unwrap();
         let advice = Autoscalers::of(objects).say(&question, &Limits::new(limits)).unwrap_or_default();
         let patch = evenkeel_webhook::change::patch(&question, &changes(&question, &advice));
         let values = patch.iter().filter_map(|one| {

@@ -19,8 +19,8 @@ use evenkeel_model::resource_type::ResourceTypes;
 use evenkeel_model::selector::LabelSelector;
 use evenkeel_rightsizing::policy::rank::Dated;
 use evenkeel_rightsizing::policy::{Policy, PolicyError};
-use evenkeel_webhook::advice::{Advice, Objects as Says, Stated as Said};
-use evenkeel_webhook::pod::{OWN_LABELS, Question};
+use evenkeel_webhook::advice::{Advice, ClusterObjects as Says, Stated as Said};
+use evenkeel_webhook::pod::{OWN_LABELS, PodQuestion};
 use serde::Deserialize as _;
 use sha2::{Digest as _, Sha256};
 use tracing::info;
@@ -208,7 +208,7 @@ impl ReplicaObjects {
     }
 
     /// What was asked, and what was said; nothing where the pod cannot be read.
-    fn asked(&self, key: &[u8; 32], question: &Question<'_>) -> Option<AskedPod> {
+    fn asked(&self, key: &[u8; 32], question: &PodQuestion<'_>) -> Option<AskedPod> {
         let pods = || self.pods.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(asked) = pods().get(key) {
             return Some(asked.clone());
@@ -217,7 +217,11 @@ impl ReplicaObjects {
     }
 
     /// What the objects say of a pod, kept for the next one of its workload.
-    fn answer(&self, question: &Question<'_>, (known, state): (&KnownObjects, u64)) -> Option<ObjectsAnswer> {
+    fn answer(
+        &self,
+        question: &PodQuestion<'_>,
+        (known, state): (&KnownObjects, u64),
+    ) -> Option<ObjectsAnswer> {
         let key: [u8; 32] = Sha256::digest(&question.text).into();
         let mut asked = self.asked(&key, question)?;
         if let Some((of, answer)) = &asked.said
@@ -388,7 +392,7 @@ impl Says for ReplicaObjects {
         self.advisor.limits.least(namespace)
     }
 
-    fn say(&self, question: &Question<'_>) -> Said {
+    fn say(&self, question: &PodQuestion<'_>) -> Said {
         // Before anything else is read: what changes meanwhile is answered anew the next time.
         let state = self.state.load(Ordering::Acquire);
         let known = Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner));
