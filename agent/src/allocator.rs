@@ -5,6 +5,8 @@
 //! at the same time, so they share one. It also learns to take larger and larger blocks from that arena once such a
 //! block was freed, and buffers of a megabyte that live for an answer then leave holes; they are mapped on their own.
 
+use std::sync::OnceLock;
+
 /// Blocks of this size and above are mapped on their own and given back when they are freed; glibc's first setting,
 /// which it otherwise raises by itself (mallopt(3), `M_MMAP_THRESHOLD`).
 #[cfg(target_env = "gnu")]
@@ -24,35 +26,48 @@ pub(crate) fn stay_small() {
 #[cfg(not(target_env = "gnu"))]
 pub(crate) const fn stay_small() {}
 
+/// Gives back what is not needed: free memory, and code.
+pub(crate) fn give_back() {
+    trim();
+    forget_code();
+}
+
 /// Gives free pages back to the kernel, also those between blocks in use. An answer about 1,000 containers is several
 /// megabytes of small blocks; what was made meanwhile and lives on keeps all of them resident otherwise.
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
-pub(crate) fn give_back() {
+fn trim() {
     // SAFETY: malloc_trim(3) takes a plain number, takes the allocator's lock itself, and touches free blocks only.
     let _released = unsafe { nix::libc::malloc_trim(0) };
 }
 
 /// Other C libraries give back by themselves.
 #[cfg(not(target_env = "gnu"))]
-pub(crate) const fn give_back() {}
+const fn trim() {}
 
-/// Lets go of the program's own code that was used so far, which is mostly what runs once, at the start: reading the command line and the
-/// configuration. What is used again comes back by itself. It is in the page cache, shared with the other processes of the agent, and each of
-/// them counts what it has mapped.
+/// Lets go of the program's own code that was used so far, most of which ran once, at the start, or for a question: the command line, the
+/// configuration, the first listing of containers. What is used again comes back by itself, 16 pages at a time. It is in the page cache,
+/// shared with the other processes of the agent, and each of them counts what it has mapped.
 #[allow(unsafe_code)]
-pub(crate) fn forget_start() {
+pub(crate) fn forget_code() {
     use nix::libc::{MADV_DONTNEED, c_void, madvise};
+    static CODE: OnceLock<Vec<(usize, usize)>> = OnceLock::new();
+    for &(start, length) in CODE.get_or_init(code) {
+        // SAFETY: the kernel told that this is a private mapping of our own file that nobody can write (`r-xp`), so that every page of it is
+        // the file's; it stands as long as the process, for nothing unmaps or changes a program's own code. A page that is given back is read
+        // from the file again at the next access, by whichever thread (madvise(2)).
+        let _forgotten = unsafe { madvise(start as *mut c_void, length, MADV_DONTNEED) };
+    }
+}
+
+/// Start and length of each mapping of this program's code.
+fn code() -> Vec<(usize, usize)> {
     let (Ok(maps), Ok(program)) =
         (std::fs::read_to_string("/proc/self/maps"), std::fs::read_link("/proc/self/exe"))
     else {
-        return;
+        return Vec::new();
     };
-    for (start, length) in maps.lines().filter_map(|line| code_of(line, &program.to_string_lossy())) {
-        // SAFETY: the kernel has just told that this is a private mapping of our own file that nobody can write (`r-xp`), so that every page
-        // of it is the file's. A page that is given back is read from the file again at the next access, by whichever thread (madvise(2)).
-        let _forgotten = unsafe { madvise(start as *mut c_void, length, MADV_DONTNEED) };
-    }
+    maps.lines().filter_map(|line| code_of(line, &program.to_string_lossy())).collect()
 }
 
 /// Start and length of a line of /proc/PID/maps (proc_pid_maps(5)), where it is code of this program.
@@ -85,6 +100,6 @@ mod tests {
             assert_eq!(code_of(&other, "/usr/bin/evenkeel-agent"), None, "{other}");
         }
         // It goes on running.
-        forget_start();
+        forget_code();
     }
 }

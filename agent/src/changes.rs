@@ -105,9 +105,9 @@ fn container_rows(view: &ContainerView) -> Vec<[String; 6]> {
 fn knob_row(name: &str, knob: &KnobView) -> [String; 6] {
     [
         name.to_owned(),
-        knob.name.to_owned(),
-        knob.actual.clone().unwrap_or_else(dash),
-        knob.wanted.clone(),
+        knob.name().to_owned(),
+        knob.actual.map_or_else(dash, |actual| actual.to_string()),
+        knob.wanted.to_string(),
         knob.state.as_str().to_owned(),
         knob.reason.to_string(),
     ]

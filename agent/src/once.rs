@@ -122,8 +122,9 @@ fn container(view: &ContainerView) -> Value {
         .iter()
         .map(|knob| {
             json!({
-                "name": knob.name, "wanted": knob.wanted, "actual": knob.actual,
-                "state": knob.state.as_str(), "reason": &*knob.reason,
+                "name": knob.name(), "wanted": knob.wanted.to_string(),
+                "actual": knob.actual.map(|actual| actual.to_string()),
+                "state": knob.state.as_str(), "reason": knob.reason.to_string(),
             })
         })
         .collect();

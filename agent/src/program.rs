@@ -102,7 +102,7 @@ fn dispatch(args: &Args) -> Result<bool, Failure> {
         Some(Command::Completion(asked)) => write(&evenkeel_manual::completion(Args::command(), &asked))?,
         Some(Command::Guardian) => {
             let config = config::from_environment_alone()?;
-            crate::allocator::forget_start();
+            crate::allocator::forget_code();
             guardian::run(&config.enforce)?;
         }
         Some(Command::Part { part, given, probe, victims }) => {

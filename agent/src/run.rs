@@ -326,7 +326,7 @@ pub(crate) fn daemon(
     let mut threads = Threads::default();
     let listener = socket.take_listener().context("the agent's socket was taken already")?;
     let runtime = start(opened, (listener, types), &mut threads)?;
-    allocator::forget_start();
+    allocator::forget_code();
     tell(&[NotifyState::Ready]);
     tracing::info!(node = context.node.node, epoch = context.epoch, "the agent runs");
     let ended = wait(&signals, &threads, || runtime.reload(&context, reread));

@@ -76,7 +76,7 @@ impl Place {
         let Self::Cgroup { hierarchy, path, inode } = self else { return None };
         let all = Controller::ALL.into_iter().map(Hierarchy::V1).chain([Hierarchy::V2]);
         let hierarchy = all.into_iter().find(|h| h.to_string() == *hierarchy)?;
-        Some(CgroupRef { hierarchy, inode: *inode, path: path.clone() })
+        Some(CgroupRef { hierarchy, inode: *inode, path: path.as_str().into() })
     }
 }
 
@@ -92,7 +92,7 @@ impl From<&Target> for Place {
 
 impl From<&CgroupRef> for Place {
     fn from(at: &CgroupRef) -> Self {
-        Self::Cgroup { hierarchy: at.hierarchy.to_string(), path: at.path.clone(), inode: at.inode }
+        Self::Cgroup { hierarchy: at.hierarchy.to_string(), path: at.path.to_string(), inode: at.inode }
     }
 }
 

@@ -92,7 +92,7 @@ impl HostReader for KernelReader {
             }
         }
         let places: Vec<CgroupRef> = dirs.iter().map(|d| d.at().clone()).collect();
-        let path = places.first().map_or_else(|| path.to_owned(), |p| p.path.clone());
+        let path = places.first().map_or_else(|| path.to_owned(), |p| p.path.to_string());
         Ok(CgroupFacts { path, places, settings })
     }
 

@@ -6,6 +6,7 @@
 //! ([`KernelWriter`](crate::kernel_writer::KernelWriter) does) and does not decide what to write.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::error::HostError;
 use crate::hierarchy::Hierarchy;
@@ -18,8 +19,8 @@ pub struct CgroupRef {
     pub hierarchy: Hierarchy,
     /// Inode number of its directory.
     pub inode: u64,
-    /// Path below the hierarchy's root, beginning with `/`.
-    pub path: String,
+    /// Path below the hierarchy's root, beginning with `/`. Shared: a cgroup is named by all that keep something of it.
+    pub path: Arc<str>,
 }
 
 impl fmt::Display for CgroupRef {

@@ -151,7 +151,7 @@ fn the_writer_refuses_what_must_not_be_written() {
     assert_eq!(refused(&mut writer, &Write::process(own.id, score(1))), Refusal::OwnProcess);
     let init = reader.process(1).unwrap();
     assert_eq!(refused(&mut writer, &Write::process(init.id, score(1))), Refusal::Init);
-    let root = CgroupRef { path: "/".to_owned(), ..place };
+    let root = CgroupRef { path: "/".into(), ..place };
     assert_eq!(refused(&mut writer, &freeze_write(&root, true)), Refusal::RootCgroup);
     assert_eq!(refused(&mut writer, &Write::cgroup(place, score(1))), Refusal::WrongTarget);
     if let Some(thread) = (2..64).filter_map(|p| reader.process(p).ok()).find(|f| f.kernel_thread) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use evenkeel_border::link::{Bounds, Channel, Link, Side};
+use evenkeel_enforce::node::GIVE_BACK;
 
 use super::activation::{Manager, border};
 use super::confine::confine;
@@ -41,6 +42,7 @@ where
                 manager.told().await;
             }
         });
+        tokio::spawn(stay_small());
         while let Some(channel) = orders.recv().await {
             tokio::spawn(taken(link.clone(), channel));
         }
@@ -49,4 +51,12 @@ where
     runtime.shutdown_timeout(Duration::from_millis(100));
     tracing::debug!(part = part.name(), why, "a part ends");
     Ok(())
+}
+
+/// Gives memory back as the enforcing part does.
+async fn stay_small() {
+    loop {
+        tokio::time::sleep(GIVE_BACK).await;
+        crate::allocator::give_back();
+    }
 }

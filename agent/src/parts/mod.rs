@@ -112,7 +112,7 @@ pub(crate) fn run(
     {
         tracing::debug!(%errno, "ignoring: the process is named after its file");
     }
-    crate::allocator::forget_start();
+    crate::allocator::forget_code();
     match (part, victims) {
         (Part::Starter, None) => starter::run(given, logging),
         (Part::Network, None) => network::run(given),

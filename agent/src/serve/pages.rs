@@ -376,9 +376,9 @@ fn knobs(view: &ContainerView, now_ms: u64) -> impl Iterator<Item = Knob> {
     view.knobs.iter().map(move |knob| Knob {
         pod: pod.clone(),
         container: workload.container.clone(),
-        name: knob.name.to_owned(),
-        wanted: knob.wanted.clone(),
-        actual: knob.actual.clone().unwrap_or_default(),
+        name: knob.name().to_owned(),
+        wanted: knob.wanted.to_string(),
+        actual: knob.actual.map(|actual| actual.to_string()).unwrap_or_default(),
         trouble: trouble(knob),
         why: knob.reason.to_string(),
         state: knob.state.as_str().to_owned(),
@@ -388,7 +388,7 @@ fn knobs(view: &ContainerView, now_ms: u64) -> impl Iterator<Item = Knob> {
 
 /// Who else writes a knob, or why it does not hold or has no effect.
 fn trouble(knob: &KnobView) -> String {
-    let by = knob.trouble.as_ref().map_or("", |trouble| trouble.by.as_str());
+    let by = knob.trouble.as_ref().map(|trouble| trouble.by()).unwrap_or_default();
     match knob.state {
         Stands::Contended if by.is_empty() => "another program".to_owned(),
         Stands::Contended => format!("another program: {by}"),

@@ -42,7 +42,7 @@ pub(super) fn hold(hold: &Hold) -> v1::HoldStatus {
     let workload = &hold.tracked.workload;
     v1::HoldStatus {
         container: format!("{}/{}/{}", workload.pod.namespace, workload.pod.name, workload.container),
-        cgroup: hold.at.path.clone(),
+        cgroup: hold.at.path.to_string(),
         knob: hold.value.knob().name().to_owned(),
         value: hold.value.to_string(),
         original: hold.original.to_string(),

@@ -159,15 +159,15 @@ pub(super) fn identity(tracked: &Tracked) -> v1::ContainerIdentity {
 
 fn knob(view: &KnobView) -> v1::KnobValue {
     v1::KnobValue {
-        name: view.name.to_owned(),
-        wanted: Some(view.wanted.clone()),
-        actual: view.actual.clone(),
+        name: view.name().to_owned(),
+        wanted: Some(view.wanted.to_string()),
+        actual: view.actual.map(|actual| actual.to_string()),
         state: state(view.state).into(),
         reason: view.reason.to_string(),
         count: view.trouble.as_ref().map_or(0, |trouble| trouble.count),
         since_usec: view.trouble.as_ref().map_or(0, |trouble| trouble.since_usec),
-        by: view.trouble.as_ref().map(|trouble| trouble.by.clone()).unwrap_or_default(),
-        remedy: view.trouble.as_ref().map(|trouble| trouble.remedy.clone()).unwrap_or_default(),
+        by: view.trouble.as_ref().map(|trouble| trouble.by()).unwrap_or_default(),
+        remedy: view.trouble.as_ref().map(|trouble| trouble.remedy()).unwrap_or_default(),
     }
 }
 

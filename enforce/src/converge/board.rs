@@ -1,13 +1,15 @@
 //! What status shows, kept up to date by the converger and read by whoever serves it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::{Arc, Mutex};
 
+use evenkeel_host::knob::Setting;
 use evenkeel_model::workload::{SourceKind, Workload};
+use evenkeel_qos::why::Why;
 
 use super::container::{Container, State, state_of};
 use super::knob::{self, KnobLoop};
-use super::pass::KNOB;
 use super::roster::{Roster, RosterEntry};
 use super::wake::Key;
 use crate::admission::PodName;
@@ -35,21 +37,44 @@ pub struct ContainerView {
     pub unmanaged: Option<String>,
 }
 
-/// One knob as status shows it.
+/// One knob as status shows it. Text of it is made for who asks: one is kept for every knob of every container.
 #[derive(Debug, Clone)]
 pub struct KnobView {
-    /// Kernel's name.
-    pub name: &'static str,
     /// Value wished.
-    pub wanted: String,
+    pub wanted: Setting,
     /// Value last read back.
-    pub actual: Option<String>,
+    pub actual: Option<Setting>,
     /// Where it stands.
     pub state: State,
     /// Why it should be so, or why it is not.
-    pub reason: Arc<str>,
+    pub reason: Reason,
     /// What is wrong with it for as long as it lasts: contended or without effect.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<Box<Trouble>>,
+}
+
+impl KnobView {
+    /// Kernel's name.
+    pub fn name(&self) -> &'static str {
+        self.wanted.knob().name()
+    }
+}
+
+/// Why a knob should hold what is wished, or why it does not.
+#[derive(Debug, Clone)]
+pub enum Reason {
+    /// The rule that wishes it, or by which it has no effect.
+    Rule(Arc<Why>),
+    /// What stands against it.
+    Against(Arc<str>),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rule(why) => f.write_str(&why.text()),
+            Self::Against(text) => f.write_str(text),
+        }
+    }
 }
 
 /// Something that lasts.
@@ -59,10 +84,37 @@ pub struct Trouble {
     pub count: u32,
     /// When it was seen first, microseconds since 1970.
     pub since_usec: u64,
+    /// What it comes from.
+    pub cause: Cause,
+}
+
+/// What a trouble comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cause {
+    /// Somebody else writes it: this, where that could be read.
+    Rewritten(Option<Box<str>>),
+    /// An ancestor takes the effect away.
+    Ineffective(Arc<Why>),
+}
+
+impl Trouble {
     /// The ancestor that takes the effect away, or the value somebody else writes.
-    pub by: String,
+    pub fn by(&self) -> String {
+        match &self.cause {
+            Cause::Rewritten(value) => {
+                value.as_ref().map(|value| format!("rewritten to {value}")).unwrap_or_default()
+            }
+            Cause::Ineffective(why) => why.lost().map(|lost| lost.by).unwrap_or_default(),
+        }
+    }
+
     /// What a person can do.
-    pub remedy: String,
+    pub fn remedy(&self) -> String {
+        match &self.cause {
+            Cause::Rewritten(_) => LET_ONE_OWN.to_owned(),
+            Cause::Ineffective(why) => why.lost().map(|lost| lost.remedy).unwrap_or_default(),
+        }
+    }
 }
 
 /// One source as status shows it.
@@ -248,12 +300,14 @@ impl Board {
 
 fn view(container: &Container) -> ContainerView {
     let scores = container.scores.iter().map(|scores| {
-        let wanted = scores.looper.target().score.to_string();
-        let actual = (scores.state == State::Converged).then(|| wanted.clone());
-        let trouble = scores.trouble.as_ref().map(|(why, remedy)| sentence(why, remedy.as_deref()));
-        let reason = trouble.unwrap_or_else(|| scores.reason.text()).into();
-        let trouble = (scores.state == State::Contended).then(|| scores.contended());
-        KnobView { name: KNOB.name(), wanted, actual, state: scores.state, reason, trouble }
+        let wanted = Setting::OomScoreAdj(scores.looper.target().score);
+        let actual = (scores.state == State::Converged).then_some(wanted);
+        let reason = match &scores.trouble {
+            Some((why, remedy)) => against(why, remedy.as_deref()),
+            None => Reason::Rule(Arc::clone(&scores.reason)),
+        };
+        let trouble = (scores.state == State::Contended).then(|| Box::new(scores.contended()));
+        KnobView { wanted, actual, state: scores.state, reason, trouble }
     });
     let knobs = container.knobs.all.iter().map(knob_view);
     ContainerView {
@@ -272,27 +326,28 @@ pub(super) fn knob_view(knob: &KnobLoop) -> KnobView {
     let contended = matches!(knob.state, knob::State::Contended).then(|| Trouble {
         count: knob.rewrites.count,
         since_usec: knob.rewrites.since_usec,
-        by: knob.actual.map(|value| format!("rewritten to {value}")).unwrap_or_default(),
-        remedy: LET_ONE_OWN.to_owned(),
+        cause: Cause::Rewritten(knob.actual.map(|value| value.to_string().into())),
     });
+    let ineffective = || knob.ineffective.as_ref().map(|ineffective| ineffective.trouble());
     KnobView {
-        name: knob.knob().name(),
-        wanted: knob.wanted.to_string(),
-        actual: knob.actual.map(|actual| actual.to_string()),
+        wanted: knob.wanted,
+        actual: knob.actual,
         state: state_of(knob),
         reason: match (&knob.state, &knob.ineffective) {
             (knob::State::Denied { why, remedy } | knob::State::Rejected { why, remedy }, _) => {
-                sentence(why, remedy.as_deref()).into()
+                against(why, remedy.as_deref())
             }
-            (knob::State::Contended, _) => "somebody else keeps rewriting it; it is left alone".into(),
-            (knob::State::Held { why }, _) => why.as_str().into(),
-            (knob::State::Right, Some(ineffective)) => ineffective.reason().into(),
-            _ => knob.reason.text().into(),
+            (knob::State::Contended, _) => {
+                Reason::Against("somebody else keeps rewriting it; it is left alone".into())
+            }
+            (knob::State::Held { why }, _) => Reason::Against(why.as_str().into()),
+            (knob::State::Right, Some(ineffective)) => Reason::Rule(Arc::clone(&ineffective.why)),
+            _ => Reason::Rule(Arc::clone(&knob.reason)),
         },
-        trouble: contended.or_else(|| knob.ineffective.as_ref().map(|ineffective| ineffective.trouble())),
+        trouble: contended.or_else(ineffective).map(Box::new),
     }
 }
 
-fn sentence(why: &str, remedy: Option<&str>) -> String {
-    remedy.map_or_else(|| why.to_owned(), |remedy| format!("{why}; {remedy}"))
+fn against(why: &str, remedy: Option<&str>) -> Reason {
+    Reason::Against(remedy.map_or_else(|| why.into(), |remedy| format!("{why}; {remedy}").into()))
 }

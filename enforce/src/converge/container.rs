@@ -18,7 +18,7 @@ use evenkeel_qos::fair::Allotment;
 use evenkeel_qos::plan::{ContainerPlan, Wish};
 use evenkeel_qos::why::Why;
 
-use super::board::{LET_ONE_OWN, Trouble};
+use super::board::{Cause, LET_ONE_OWN, Trouble};
 use super::env::{Env, ticks_per_second};
 use super::knob::{self, KnobLoop};
 use super::knobs::{Done, Knobs};
@@ -71,7 +71,7 @@ impl State {
 #[derive(Debug)]
 pub(super) struct Scores {
     pub(super) looper: ScoreLoop,
-    pub(super) reason: Why,
+    pub(super) reason: Arc<Why>,
     pub(super) state: State,
     /// Why it is not converged, with the remedy.
     pub(super) trouble: Option<(String, Option<String>)>,
@@ -90,7 +90,7 @@ impl Scores {
     pub(super) fn new(looper: ScoreLoop, reason: Why) -> Self {
         Self {
             looper,
-            reason,
+            reason: Arc::new(reason),
             state: State::Dirty,
             trouble: None,
             rewrites: 0,
@@ -108,8 +108,7 @@ impl Scores {
         Trouble {
             count: self.rewrites,
             since_usec: self.rewritten_usec,
-            by: self.rewritten_to.as_ref().map(|value| format!("rewritten to {value}")).unwrap_or_default(),
-            remedy: LET_ONE_OWN.to_owned(),
+            cause: Cause::Rewritten(self.rewritten_to.as_deref().map(Into::into)),
         }
     }
 
@@ -451,7 +450,9 @@ impl Container {
     fn take_score(&mut self, wish: &Wish<OomScoreAdj>) -> bool {
         let Some(scores) = self.scores.as_mut() else { return false };
         let target = Target { score: wish.value, ..scores.looper.target() };
-        scores.reason = wish.reason.clone();
+        if *scores.reason != wish.reason {
+            scores.reason = Arc::new(wish.reason.clone());
+        }
         if target == scores.looper.target() {
             return false;
         }

@@ -115,7 +115,7 @@ fn check(rig: &Rig) -> Result<(), TestCaseError> {
         let workload = &container.tracked.workload;
         prop_assert_eq!(&planned.id, &workload.id);
         let score = planned.wishes.oom_score_adj.as_ref().map(|wish| (wish.value, &wish.reason));
-        let kept = container.scores.as_ref().map(|scores| (scores.looper.target().score, &scores.reason));
+        let kept = container.scores.as_ref().map(|scores| (scores.looper.target().score, &*scores.reason));
         prop_assert_eq!(kept, score);
         let settings = rig.rules.settings(workload, planned);
         for knob in &container.knobs.all {

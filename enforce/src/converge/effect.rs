@@ -5,6 +5,7 @@
 //! each knob. Not owned: the kernel's arithmetic ([`evenkeel_qos::effective`]); what is done about a verdict: nothing.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_host::hierarchy::Hierarchy;
@@ -19,7 +20,7 @@ use evenkeel_qos::effective::{
 use evenkeel_qos::own::below;
 use evenkeel_qos::why::Why;
 
-use super::board::Trouble;
+use super::board::{Cause, Trouble};
 use super::container::Container;
 use super::env::thread_cpu_time;
 use super::knob::{self, KnobLoop};
@@ -41,30 +42,19 @@ const QUIET_LONGEST: Duration = Duration::from_secs(300);
 /// Why a value that stands has no effect, or not all of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ineffective {
-    /// The ancestor that takes it away, and the remedy.
-    pub(super) lost: LostEffect,
     /// When it was seen first, microseconds since 1970.
     pub(super) since_usec: u64,
     /// Looks that found it so.
     pub(super) count: u32,
-    /// Every number of the verdict that told it last.
-    pub(super) why: Why,
+    /// Every number of the verdict that told it last: who takes it away, and the remedy.
+    pub(super) why: Arc<Why>,
 }
 
 impl Ineffective {
-    /// The sentence status and the decision log show.
-    pub(super) fn reason(&self) -> String {
-        self.lost.text()
-    }
-
     /// As status shows it.
-    pub(crate) fn trouble(&self) -> Trouble {
-        Trouble {
-            count: self.count,
-            since_usec: self.since_usec,
-            by: self.lost.by.clone(),
-            remedy: self.lost.remedy.clone(),
-        }
+    pub(super) fn trouble(&self) -> Trouble {
+        let cause = Cause::Ineffective(Arc::clone(&self.why));
+        Trouble { count: self.count, since_usec: self.since_usec, cause }
     }
 }
 
@@ -187,7 +177,7 @@ impl Survey {
                 path: path.to_owned(),
                 populated_siblings: u32::try_from(siblings).unwrap_or(u32::MAX),
                 processes_beside: u32::try_from(beside).unwrap_or(u32::MAX),
-                is_ours: path == place.path || self.owns(path),
+                is_ours: path == &*place.path || self.owns(path),
             });
         }
         let path = WeightPath { levels: Levels(levels) };
@@ -205,7 +195,7 @@ impl Survey {
         for (parent, path, name) in levels_of(&place.path) {
             let family = self.family(reader, place.hierarchy, parent);
             let child = family.child(name);
-            let is_leaf = path == place.path;
+            let is_leaf = path == &*place.path;
             let setting = child.map_or(Bytes::ZERO, |child| child.setting(knob));
             let claims = match knob {
                 ProtectionKnob::Min => family.min_claims,
@@ -296,13 +286,15 @@ fn take_in(knob: &mut KnobLoop, found: Option<Found>) -> bool {
     match knob.ineffective.as_deref_mut() {
         Some(known) => {
             known.count = known.count.saturating_add(1);
-            let moved = known.lost.by != lost.by;
-            (known.lost, known.why) = (lost, why);
+            let moved = known.why.lost().is_none_or(|before| before.by != lost.by);
+            if *known.why != why {
+                known.why = Arc::new(why);
+            }
             moved
         }
         None => {
             let since_usec = now_usec();
-            knob.ineffective = Some(Box::new(Ineffective { lost, since_usec, count: 1, why }));
+            knob.ineffective = Some(Box::new(Ineffective { since_usec, count: 1, why: Arc::new(why) }));
             true
         }
     }
@@ -310,16 +302,16 @@ fn take_in(knob: &mut KnobLoop, found: Option<Found>) -> bool {
 
 fn decision(workload: &evenkeel_model::workload::Workload, knob: &KnobLoop) -> Draft {
     let value = Some(knob.wanted.to_string());
-    let (reason, found, result) = match &knob.ineffective {
-        Some(found) => (found.reason(), Some(found), DecisionResult::Unchanged),
+    let (reason, lost, result) = match &knob.ineffective {
+        Some(found) => (found.why.text(), found.why.lost(), DecisionResult::Unchanged),
         None => ("it has its effect now".to_owned(), None, DecisionResult::Done),
     };
     let draft = Draft::of(workload, DecisionKind::Ineffective, reason)
         .knob(knob.knob().name())
         .values(value.clone(), value)
         .result(result);
-    match found {
-        Some(found) => draft.inputs(found.why.inputs()).input("by", &found.lost.by),
-        None => draft,
+    match (&knob.ineffective, lost) {
+        (Some(found), Some(lost)) => draft.inputs(found.why.inputs()).input("by", &lost.by),
+        _ => draft,
     }
 }

@@ -63,7 +63,7 @@ pub(super) struct Wake {
     /// Why an event source is missing, with the remedy.
     pub(super) why: Option<String>,
     keys: HashMap<CgroupRef, Key>,
-    by_path: HashMap<String, Key>,
+    by_path: HashMap<Arc<str>, Key>,
     parents: HashMap<CgroupRef, usize>,
     pids: HashMap<u32, Key>,
     lookups: Budget,
@@ -416,7 +416,7 @@ fn told(what: &str, error: &HostError) -> String {
 /// The cgroups above one, nearest first, without the root.
 fn parents_of(tree: &CgroupTree, cgroup: &CgroupRef) -> Vec<CgroupRef> {
     let mut parents = Vec::new();
-    let mut path = cgroup.path.as_str();
+    let mut path = &*cgroup.path;
     while let Some((above, _)) = path.rsplit_once('/') {
         let named = if above.is_empty() { "/" } else { above };
         if parents.len() == WATCHED_PARENTS {

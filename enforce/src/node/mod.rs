@@ -41,8 +41,8 @@ use daemons::{Daemon, Guard};
 const JOURNAL: &str = "node";
 /// Time between two looks at the machine's conditions: somebody turns swap on once a year.
 const CONDITIONS: Duration = Duration::from_secs(60);
-/// Memory that is free is given back this often.
-const GIVE_BACK: Duration = Duration::from_secs(10);
+/// Memory that is not needed is given back this often.
+pub const GIVE_BACK: Duration = Duration::from_secs(10);
 /// Time the sources have to say what they see, before daemons are looked for.
 const DISCOVERY: Duration = Duration::from_secs(3);
 /// Time between two beats.

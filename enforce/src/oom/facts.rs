@@ -66,7 +66,7 @@ fn is_reached(limit: Bytes, peak: Bytes) -> bool {
 
 /// Whether a cgroup above it has a limit of its own.
 fn has_limit_above(tree: &CgroupTree, at: &CgroupRef) -> bool {
-    let mut path = at.path.as_str();
+    let mut path = &*at.path;
     for _ in 0..ANCESTORS {
         let Some((above, _)) = path.trim_end_matches('/').rsplit_once('/') else { return false };
         if above.is_empty() {

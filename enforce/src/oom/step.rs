@@ -8,6 +8,7 @@ use evenkeel_host::error::HostError;
 use evenkeel_host::events::OomEvent;
 use evenkeel_host::hierarchy::Controller;
 use evenkeel_host::kernel_log::LogEvent;
+use evenkeel_host::knob::Knob;
 use evenkeel_host::node;
 use evenkeel_host::write::CgroupRef;
 use evenkeel_model::workload::Managed;
@@ -253,7 +254,7 @@ impl OomWatcher {
         let Some(hierarchy) = hierarchy.or_else(|| self.parts.tree.layout().home(Controller::Memory)) else {
             return;
         };
-        let at = CgroupRef { hierarchy, inode: tracked.inode, path: tracked.cgroup.to_string() };
+        let at = CgroupRef { hierarchy, inode: tracked.inode, path: Arc::clone(&tracked.cgroup) };
         let managed = tracked.workload.managed == Managed::Yes;
         self.case(now, Arc::clone(tracked), managed, &at, (killed, hint.total), Witness::Sampler);
     }
@@ -402,7 +403,7 @@ impl OomWatcher {
             match rest.failure() {
                 None => stats.rests_ended.add(1),
                 Some(error) => {
-                    tracing::warn!(%error, cgroup = case.at.path, "the rest of a container could not be ended");
+                    tracing::warn!(%error, cgroup = &*case.at.path, "the rest of a container could not be ended");
                 }
             }
             parts.decisions.record(rest.draft(workload, &case.at, decision.seq), stats);
@@ -425,7 +426,7 @@ impl OomWatcher {
             return;
         }
         let counts = self.lives.present().filter(|(_, life)| life.watched);
-        let counts = counts.map(|(at, life)| (at.inode, life.ledger.counted(), at.path.as_str()));
+        let counts = counts.map(|(at, life)| (at.inode, life.ledger.counted(), &*at.path));
         if let Err(error) = counters::write(&self.file, &self.parts.context.boot_id, counts) {
             tracing::debug!(%error, "ignoring: the counts of OOM kills were not saved; it is tried again");
             self.changed = true;
@@ -437,5 +438,5 @@ impl OomWatcher {
 fn score(board: &crate::converge::board::Board, slot: u32) -> Option<String> {
     let views = board.containers();
     let view = views.iter().find(|view| view.tracked.slot == slot)?;
-    view.knobs.iter().find(|knob| knob.name == "oom_score_adj").map(|knob| knob.wanted.clone())
+    view.knobs.iter().find(|knob| knob.wanted.knob() == Knob::OomScoreAdj).map(|knob| knob.wanted.to_string())
 }

@@ -117,7 +117,7 @@ impl Domain {
 
     fn contains(&self, entry: &RosterEntry) -> bool {
         let Some(tier) = &self.tier else { return true };
-        let below = entry.memory.as_ref().and_then(|at| at.path.strip_prefix(tier.path.as_str()));
+        let below = entry.memory.as_ref().and_then(|at| at.path.strip_prefix(&*tier.path));
         below.is_some_and(|rest| rest.starts_with('/'))
     }
 
@@ -128,7 +128,7 @@ impl Domain {
         }
         let ago = sight.now_usec().saturating_sub(self.machine.since_usec());
         Some(DomainView {
-            cgroup: self.tier.as_ref().map(|tier| tier.path.clone()).unwrap_or_default(),
+            cgroup: self.tier.as_ref().map(|tier| tier.path.to_string()).unwrap_or_default(),
             grade: self.machine.grade(),
             cause: self.machine.cause().map_or("", |cause| cause.as_str()),
             since_usec: now_usec().saturating_sub(ago),

@@ -41,7 +41,7 @@ impl CgroupDir {
         let inode = fstat(&fd)
             .map_err(|e| HostError::from_errno(HostOperation::Open, format!("{hierarchy}:{path}"), e, false))?
             .st_ino;
-        Ok(Self { fd, at: CgroupRef { hierarchy, inode, path } })
+        Ok(Self { fd, at: CgroupRef { hierarchy, inode, path: path.into() } })
     }
 
     /// Hierarchy, inode and path.
@@ -69,7 +69,8 @@ impl CgroupDir {
     /// # Errors
     /// `Gone` when there is none; `Rejected` never: a name with a slash is looked up beneath this directory.
     pub fn child(&self, name: &str) -> Result<Self, HostError> {
-        let path = if self.at.path == "/" { format!("/{name}") } else { format!("{}/{name}", self.at.path) };
+        let path =
+            if &*self.at.path == "/" { format!("/{name}") } else { format!("{}/{name}", self.at.path) };
         let fd = open_beneath(self.fd.as_fd(), name).map_err(|e| {
             HostError::from_errno(HostOperation::Open, format!("{}:{path}", self.at.hierarchy), e, false)
         })?;

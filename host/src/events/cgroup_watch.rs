@@ -71,7 +71,7 @@ pub struct CgroupWatch {
     inotify: Inotify,
     tree: Arc<CgroupTree>,
     by_watch: HashMap<WatchDescriptor, (CgroupRef, WatchKind)>,
-    by_path: HashMap<String, Vec<WatchDescriptor>>,
+    by_path: HashMap<Arc<str>, Vec<WatchDescriptor>>,
 }
 
 impl CgroupWatch {

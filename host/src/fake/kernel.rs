@@ -273,7 +273,7 @@ impl FakeState {
             Hierarchy::V2 => 0,
             Hierarchy::V1(c) => 1 + c as u64,
         };
-        CgroupRef { hierarchy, inode: inode + offset, path: path.to_owned() }
+        CgroupRef { hierarchy, inode: inode + offset, path: path.into() }
     }
 
     fn home(&self, knob: Knob) -> Hierarchy {
@@ -284,7 +284,7 @@ impl FakeState {
     }
 
     fn find(&self, at: &CgroupRef) -> Result<&FakeCgroup, HostError> {
-        let found = self.cgroups.get(&at.path).ok_or_else(|| gone(&at.to_string()))?;
+        let found = self.cgroups.get(&*at.path).ok_or_else(|| gone(&at.to_string()))?;
         let same = self.place(&at.path, at.hierarchy, found.inode) == *at;
         if same { Ok(found) } else { Err(gone(&at.to_string())) }
     }
@@ -430,7 +430,7 @@ impl HostReader for FakeKernel {
     fn family(&self, parent: &CgroupRef) -> Result<Family, HostError> {
         let names = self.children(&parent.path)?;
         let state = &self.lock().state;
-        if parent.path != "/" {
+        if &*parent.path != "/" {
             state.find(parent)?;
         }
         let v2 = parent.hierarchy == Hierarchy::V2;
@@ -449,7 +449,7 @@ impl HostReader for FakeKernel {
                 memory_current: found.filter(|_| v2).map(|found| found.memory.current),
             }
         };
-        let processes = state.processes.values().filter(|p| p.cgroup == parent.path).count();
+        let processes = state.processes.values().filter(|p| p.cgroup == *parent.path).count();
         Ok(Family { processes, children: names.into_iter().map(child).collect() })
     }
 
@@ -498,7 +498,7 @@ impl FakeState {
             let at = cgroup.to_string();
             return Err(HostError::of_text(Category::Unsupported, HostOperation::Reclaim, at, why));
         }
-        let Some(found) = self.cgroups.get_mut(&cgroup.path) else { return Ok(Bytes::ZERO) };
+        let Some(found) = self.cgroups.get_mut(&*cgroup.path) else { return Ok(Bytes::ZERO) };
         let taken = found.reclaimable.min(amount);
         found.reclaimable = Bytes::new(found.reclaimable.get() - taken.get());
         Ok(taken)
@@ -506,7 +506,7 @@ impl FakeState {
 
     fn kill(&mut self, cgroup: &CgroupRef) -> Result<u32, HostError> {
         self.find(cgroup)?;
-        if self.kills_fail.contains(&cgroup.path) {
+        if self.kills_fail.contains(&*cgroup.path) {
             let at = cgroup.to_string();
             return Err(HostError::from_errno(HostOperation::Kill, at, nix::errno::Errno::EPERM, true));
         }

@@ -17,7 +17,7 @@ use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::dynamic::DynamicInput;
-use crate::effective::{ProtectionPath, WeightPath};
+use crate::effective::{LostEffect, ProtectionPath, WeightPath};
 use crate::eviction::Ruling;
 use crate::overlay::Advised;
 use crate::plan::Wish;
@@ -110,6 +110,15 @@ pub enum Why {
 const RULING: &str = "ruling";
 
 impl Why {
+    /// Who takes the effect of a value away; `None` for what is no verdict on an effect, or where it holds.
+    pub fn lost(&self) -> Option<LostEffect> {
+        match self {
+            Self::EffectiveProtection(path) => path.lost(),
+            Self::EffectiveWeight(path) => path.lost(),
+            _ => None,
+        }
+    }
+
     /// The sentence a person understands.
     pub fn text(&self) -> String {
         match self {

@@ -19,6 +19,7 @@ use evenkeel_model::workload::Workload;
 use super::judged::judged;
 use super::read::parse;
 use crate::outward::Gate;
+use crate::sources::shared;
 
 /// A manifest larger than this is refused; the API server's own limit for an object is 1.5 MiB.
 const MAX_BYTES: u64 = 8 << 20;
@@ -49,7 +50,7 @@ pub(super) struct Parsed {
 
 impl Parsed {
     fn new((workloads, problems): (Vec<Workload>, Vec<SourceProblem>)) -> Self {
-        Self { workloads: workloads.into_iter().map(Arc::new).collect(), problems, is_open: false }
+        Self { workloads: shared(None, workloads), problems, is_open: false }
     }
 
     fn unused(place: &str, why: String, remedy: &str) -> Self {
@@ -119,4 +120,21 @@ fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
         return Err(io::Error::other("larger than 8 MiB"));
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_manifest_that_is_kept_takes_no_more_room_than_it_has_containers() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("web.yaml");
+        let pod = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\n  annotations: {evenkeel.dev/cgroup.app: /web}\n\
+                   spec:\n  containers: [{name: app}]\n";
+        std::fs::write(&path, pod).unwrap();
+        let parsed = Parser::Here(Arc::default()).read(&path).await;
+        assert_eq!((parsed.workloads.len(), parsed.problems.len()), (1, 0), "{:?}", parsed.problems);
+        assert_eq!(parsed.workloads.capacity(), 1);
+    }
 }
