@@ -116,6 +116,6 @@ fn pods_of_lost_nodes_types_of_nodes_and_ties_end_within_their_run() {
     let shapes = vec![Shape { pod: written(pod("p", slow())), wanted: 1 }];
     let question = Ask { shapes, max: Some(300), ..Ask::default() };
     let (mut going, _) = leaving_after(3);
-    let got = trials(&mut cluster, &profiles, &state, &question, (1, 50), &mut going).unwrap();
+    let got = trials(&mut cluster, &profiles, &state, &question, 1, 50, &mut going).unwrap();
     assert_eq!((got.trials, got.min, got.max), (1, 300, 300), "one look within, and one after each");
 }

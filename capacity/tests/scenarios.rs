@@ -81,15 +81,15 @@ fn a_drained_nodes_pods_move_by_priority_and_daemons_stay() {
 #[test]
 fn a_bigger_daemon_fits_where_its_old_pod_makes_room() {
     let (mut cluster, state) = load(&snapshot());
+    let reserve = ResourceList::new();
+    let free = || scenario::DaemonBounds { let_in: None, reserve: &reserve };
     let bigger = json!({"metadata": {"name": "logs"}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});
     let pod = shape(&mut cluster, bigger);
-    let got =
-        scenario::daemon(&cluster, &Profiles::default(), &state, (pod, "logs"), (None, &ResourceList::new()));
+    let got = scenario::daemon(&cluster, &Profiles::default(), &state, pod, "logs", free());
     assert_eq!((got.nodes, got.fits), (3, 3));
     let huge = json!({"metadata": {"name": "logs"}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1100m"}}}]}});
     let pod = shape(&mut cluster, huge);
-    let got =
-        scenario::daemon(&cluster, &Profiles::default(), &state, (pod, "logs"), (None, &ResourceList::new()));
+    let got = scenario::daemon(&cluster, &Profiles::default(), &state, pod, "logs", free());
     assert_eq!((got.fits, got.refused[0].reasons.clone()), (0, vec!["Insufficient cpu".to_owned()]));
 }
 
@@ -144,7 +144,7 @@ fn ties_fall_by_seed_and_the_same_seed_gives_the_same() {
     let pod = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "250m"}}}]}});
     let shapes = vec![Shape { pod: serde_json::from_value(pod).unwrap(), wanted: 1 }];
     let (profiles, ask) = (Profiles::default(), Ask { shapes, ..Ask::default() });
-    let mut run = || scenario::trials(&mut cluster, &profiles, &state, &ask, (7, 9), &mut |_| true).unwrap();
+    let mut run = || scenario::trials(&mut cluster, &profiles, &state, &ask, 7, 9, &mut |_| true).unwrap();
     let first = run();
     assert_eq!((&first, first.median), (&run(), 10));
 }

@@ -42,7 +42,7 @@ impl Rig {
     fn look(&mut self) -> Option<Traffic> {
         self.tick += 30;
         let (now, place) = (Duration::from_secs(self.tick), Some(&self.place));
-        self.reader.look(&mut self.context, now, (self.tick, 0), place)
+        self.reader.look(&mut self.context, now, self.tick, 0, place)
     }
 }
 
@@ -66,7 +66,7 @@ fn block_io_is_what_it_grew_by_in_both_versions() {
     let look = v2.look().unwrap();
     assert_eq!((look.span_usec, look.block, look.network), (30_000_000, Some(grown), None));
     // Not its turn.
-    assert_eq!(v2.reader.look(&mut v2.context, Duration::from_secs(70), (70, 0), None), None);
+    assert_eq!(v2.reader.look(&mut v2.context, Duration::from_secs(70), 70, 0, None), None);
     // A counter that went back counts nothing, and is what the next one is compared with.
     set(&v2, "8:0 rbytes=1 wbytes=1 rios=1 wios=1\n");
     assert_eq!(v2.look().unwrap().block, None);
@@ -127,7 +127,7 @@ fn this_kernel_tells_traffic_and_the_namespace_of_a_container() {
         let mut context = context.with_networks(&cg.roots);
         let mut reader = TrafficReader::open(&context, &cg.path);
         let place = cg.tree.dirs(&cg.path).unwrap()[0].at().clone();
-        let mut look = |second| reader.look(&mut context, Duration::from_secs(second), (0, 0), Some(&place));
+        let mut look = |second| reader.look(&mut context, Duration::from_secs(second), 0, 0, Some(&place));
         assert_eq!(look(0), None);
         look(10).unwrap()
     };

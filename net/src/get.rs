@@ -84,7 +84,8 @@ pub async fn get(
     asked: &HttpsEndpoint,
     vouchers: &Vouchers,
     path: &str,
-    (within, most): (Duration, usize),
+    within: Duration,
+    most: usize,
 ) -> Result<Bytes, NoAnswer> {
     let late = |_| Err(NoAnswer::Failed(format!("it does not answer within {within:?}")));
     tokio::time::timeout(within, ask(asked, vouchers, path, most)).await.unwrap_or_else(late)

@@ -314,7 +314,7 @@ async fn freed(api: &ApiServer, pod: &Value, reason: &'static str, why: &str) ->
 }
 
 async fn tell(api: &ApiServer, pod: &Value, reason: &'static str, why: &str) {
-    let event = about(pod, (reason, "Gate", reason == "GateDeadline"), why);
+    let event = about(pod, reason, "Gate", reason == "GateDeadline", why);
     if let Err(error) = api.tell_object(&event).await {
         debug!(%error, "ignoring that an event was not written");
     }
@@ -323,7 +323,9 @@ async fn tell(api: &ApiServer, pod: &Value, reason: &'static str, why: &str) {
 /// An event about a pod: reason, action and whether somebody should look.
 pub(crate) fn about(
     pod: &Value,
-    (reason, action, is_warning): (&'static str, &'static str, bool),
+    reason: &'static str,
+    action: &'static str,
+    is_warning: bool,
     why: &str,
 ) -> ObjectEvent {
     let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();

@@ -44,7 +44,8 @@ impl InFiles {
 pub(crate) async fn reload_at(
     mut hangup: Signal,
     live: LiveConfig,
-    (sources, mut in_files): (Sources, InFiles),
+    sources: Sources,
+    mut in_files: InFiles,
     mut record: watch::Receiver<Option<Arc<Audit>>>,
 ) {
     while hangup.recv().await.is_some() {

@@ -98,7 +98,7 @@ pub fn run(config: &Config, sources: &Sources) -> anyhow::Result<()> {
         let recommender = Recommender::bind(config).await?;
         let record = recommender.record.subscribe();
         let reloading =
-            tokio::spawn(reload_at(hangup, recommender.live.clone(), (sources.clone(), in_files), record));
+            tokio::spawn(reload_at(hangup, recommender.live.clone(), sources.clone(), in_files, record));
         let done = recommender.serve(stop).await;
         reloading.abort();
         done

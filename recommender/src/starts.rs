@@ -113,7 +113,8 @@ impl StartObservation {
         pod: &Value,
         starting: &Starting,
         usage: impl Fn(&str) -> Option<&'u v1::ContainerUsage>,
-        (now, now_usec): (Instant, u64),
+        now: Instant,
+        now_usec: u64,
     ) -> Option<String> {
         let since = pod["status"]["startTime"].as_str().and_then(|at| at.parse::<Timestamp>().ok())?;
         let since = u64::try_from(since.as_microsecond()).unwrap_or(0);
@@ -212,7 +213,7 @@ impl StartController {
             })
         };
         let seen = self.seen.entry(uid.to_owned()).or_default();
-        let Some(why) = seen.over(pod, &starting, usage, (Instant::now(), now_usec())) else { return false };
+        let Some(why) = seen.over(pod, &starting, usage, Instant::now(), now_usec()) else { return false };
         if seen.refused.is_some_and(|at| at.elapsed() < AGAIN) {
             return false;
         }
@@ -226,12 +227,8 @@ impl StartController {
             Err(refused) => {
                 let is_first = seen.refused.replace(Instant::now()).is_none();
                 if is_first {
-                    self.tell(
-                        pod,
-                        ("StartupBoostStays", "Resize", true),
-                        &format!("{refused}; tried again each minute"),
-                    )
-                    .await;
+                    self.tell(pod, "StartupBoostStays", true, &format!("{refused}; tried again each minute"))
+                        .await;
                 }
                 is_first
             }
@@ -243,7 +240,7 @@ impl StartController {
             Ok(()) => {
                 let (namespace, name) = (&pod["metadata"]["namespace"], &pod["metadata"]["name"]);
                 info!(%namespace, pod = %name, reason, why, "the CPU of a start was given back");
-                self.tell(pod, (reason, "Resize", reason != "StartupBoostEnded"), why).await;
+                self.tell(pod, reason, reason != "StartupBoostEnded", why).await;
                 true
             }
             Err(error) => {
@@ -253,8 +250,8 @@ impl StartController {
         }
     }
 
-    async fn tell(&self, pod: &Value, what: (&'static str, &'static str, bool), why: &str) {
-        if let Err(error) = self.api.tell_object(&about(pod, what, why)).await {
+    async fn tell(&self, pod: &Value, reason: &'static str, is_warning: bool, why: &str) {
+        if let Err(error) = self.api.tell_object(&about(pod, reason, "Resize", is_warning, why)).await {
             debug!(%error, "ignoring that an event was not written");
         }
     }
@@ -285,9 +282,9 @@ mod tests {
         let (began, starting) = (Instant::now(), Starting::of(&pod(BACK, "True", START)).unwrap());
         let mut seen = StartObservation::default();
         let mut at = |seconds: u64, ready: &str, cpu: u64, throttled: u64| {
-            let now = (began + Duration::from_secs(seconds), START_USEC + seconds * 1_000_000);
+            let (now, usec) = (began + Duration::from_secs(seconds), START_USEC + seconds * 1_000_000);
             let usage = usage(cpu, throttled);
-            seen.over(&pod(BACK, ready, START), &starting, |_| Some(&usage), now).is_some()
+            seen.over(&pod(BACK, ready, START), &starting, |_| Some(&usage), now, usec).is_some()
         };
         // Seconds, ready, use, throttled time: whether it is over.
         for (seconds, ready, cpu, throttled, want) in [
@@ -309,12 +306,15 @@ mod tests {
             assert_eq!(at(seconds, ready, cpu, throttled), want, "{seconds} s");
         }
         // Of what nobody measures the time alone is known, and one that has not begun has none.
-        let at = |seconds: u64| (began + Duration::from_secs(seconds), START_USEC + seconds * 1_000_000);
         let mut seen = StartObservation::default();
-        assert!(seen.over(&pod(BACK, "True", START), &starting, |_| None, at(59)).is_none());
-        let told = seen.over(&pod(BACK, "True", START), &starting, |_| None, at(61)).unwrap();
+        let mut over = |start: &str, seconds: u64| {
+            let (now, usec) = (began + Duration::from_secs(seconds), START_USEC + seconds * 1_000_000);
+            seen.over(&pod(BACK, "True", start), &starting, |_| None, now, usec)
+        };
+        assert!(over(START, 59).is_none());
+        let told = over(START, 61).unwrap();
         assert_eq!(told, "its 60 s are over");
-        assert!(seen.over(&pod(BACK, "True", ""), &starting, |_| None, at(9999)).is_none());
+        assert!(over("", 9999).is_none());
     }
 
     #[test]

@@ -21,14 +21,13 @@ pub fn toml<T: Serialize + JsonSchema>(config: &T) -> String {
     let root = schema::<T>();
     let mut out = String::new();
     if let Value::Object(values) = json(config) {
-        table(&mut out, (&root, &root), &values, "");
+        table(&mut out, &root, &root, &values, "");
     }
     out
 }
 
-/// Plain keys first, then tables, as TOML needs it. `schemas` are the whole one and that of this table.
-fn table(out: &mut String, schemas: (&Value, &Value), values: &Map<String, Value>, path: &str) {
-    let (root, schema) = schemas;
+/// Plain keys first, then tables, as TOML needs it. `root` is the whole schema, `schema` that of this table.
+fn table(out: &mut String, root: &Value, schema: &Value, values: &Map<String, Value>, path: &str) {
     for (key, value) in values.iter().filter(|(_, value)| !is_table(value)) {
         comment(out, schema, key);
         // JSON's strings, numbers, truth values and lists of these are TOML's.
@@ -46,14 +45,14 @@ fn table(out: &mut String, schemas: (&Value, &Value), values: &Map<String, Value
         match value {
             Value::Object(values) => {
                 let _ = writeln!(out, "[{path}]");
-                table(out, (root, inner), values, &path);
+                table(out, root, inner, values, &path);
             }
             list => {
                 let item = resolve(root, &inner["items"]);
                 for (index, values) in list.as_array().into_iter().flatten().enumerate() {
                     let between = if index == 0 { "" } else { "\n" };
                     let _ = writeln!(out, "{between}[[{path}]]");
-                    table(out, (root, item), values.as_object().unwrap_or(&Map::new()), &path);
+                    table(out, root, item, values.as_object().unwrap_or(&Map::new()), &path);
                 }
             }
         }

@@ -71,7 +71,7 @@ async fn ask(asked: &HttpsEndpoint, outward: &Outward) -> Result<PodListing, Str
 
 /// Asks from this process.
 pub(crate) async fn look(asked: &HttpsEndpoint, vouchers: Vouchers) -> Result<PodListing, NoAnswer> {
-    let body = get(asked, &vouchers, PATH, (PATIENCE, MOST_BYTES)).await?;
+    let body = get(asked, &vouchers, PATH, PATIENCE, MOST_BYTES).await?;
     let read = tokio::task::spawn_blocking(move || read_pod_list(&body)).await;
     read.map_err(|error| error.to_string()).flatten().map_err(NoAnswer::Failed)
 }

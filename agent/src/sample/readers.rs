@@ -155,7 +155,7 @@ impl Entry {
     ) -> Option<Traffic> {
         let place = self.reader.places().first()?;
         let phase = place.inode;
-        self.traffic.look(kernel, now(), (tick, phase), Some(place).filter(|_| self.tells_network))
+        self.traffic.look(kernel, now(), tick, phase, Some(place).filter(|_| self.tells_network))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::help::{Tried, help};
+use super::help::{Misfit, Tried, help};
 use super::message::fit_error;
 use super::place::{PlacedPod, place};
 use super::prepared::{Prepared, gated, looked_for};
@@ -114,14 +114,9 @@ pub fn ask(
         answer.help = match answer.stop {
             StopReason::Unschedulable | StopReason::QuotaExceeded => {
                 let tried = Tried { ask, prepared: &prepared, before: &before, count: answer.count };
-                help(
-                    cluster,
-                    profiles,
-                    state,
-                    &tried,
-                    (counted.failed, &counted.rejections, &answer.binding),
-                    going,
-                )
+                let (shape, rejections) = (counted.failed, &counted.rejections);
+                let misfit = Misfit { shape, rejections, binding: &answer.binding };
+                help(cluster, profiles, state, &tried, &misfit, going)
             }
             _ => Vec::new(),
         };

@@ -46,17 +46,26 @@ enum CandidateChange {
     Quotas(Vec<ResourceQuota>),
 }
 
+/// The shape that does not fit.
+pub(super) struct Misfit<'a> {
+    /// Which one.
+    pub(super) shape: usize,
+    /// Why no node takes it, node by node.
+    pub(super) rejections: &'a [Option<Rejection>],
+    /// The bound that holds.
+    pub(super) binding: &'a str,
+}
+
 /// Makes one change at a time and counts anew; ends with those tried so far when `going` says that nobody waits any more.
-/// `failed` is the shape that does not fit, why no node takes it, and the bound that holds.
 pub(super) fn help(
     cluster: &mut Cluster,
     profiles: &Profiles,
     state: &ClusterState,
     tried: &Tried<'_>,
-    failed: (usize, &[Option<Rejection>], &str),
+    misfit: &Misfit<'_>,
     going: &mut dyn FnMut(u64) -> bool,
 ) -> Vec<Help> {
-    let (shape, rejections, binding) = failed;
+    let Misfit { shape, rejections, binding } = *misfit;
     let pod = &tried.prepared.admitted[shape].pod;
     let mut candidates: Vec<(String, CandidateChange)> = Vec::new();
     match binding.strip_prefix("quota/") {

@@ -202,14 +202,15 @@ impl Extender {
             let pod = sent::known(cluster, pod);
             arguments(cluster, pod, nodes, self.settings.names_only).to_string().into_bytes()
         };
-        self.ask(verb, (text, nodes.to_vec()), body)
+        self.ask(verb, text, nodes.to_vec(), body)
     }
 
     /// The answer of a verb to a question, asked for once.
     fn ask(
         &self,
         verb: &str,
-        (text, nodes): (String, Vec<NodeIndex>),
+        text: String,
+        nodes: Vec<NodeIndex>,
         body: impl FnOnce() -> Vec<u8>,
     ) -> Result<Value, String> {
         let key = (format!("{verb} {text}"), nodes);

@@ -77,7 +77,7 @@ impl Extender {
     fn preempt(&self, scene: Scene<'_>, proposals: &[Proposal]) -> Result<Vec<Proposal>, String> {
         let arguments = self.preemption_arguments(scene, proposals).to_string();
         let verb = &self.settings.preempt_verb;
-        let answer = self.ask(verb, (arguments.clone(), Vec::new()), || arguments.into_bytes())?;
+        let answer = self.ask(verb, arguments.clone(), Vec::new(), || arguments.into_bytes())?;
         let read = serde_json::from_value::<Preempted>(answer);
         let answer = read.map_err(|error| format!("its answer is no ExtenderPreemptionResult: {error}"))?;
         if answer.nodenametometavictims.is_none() {

@@ -89,9 +89,9 @@ impl Asking<'_, '_> {
     pub(super) fn all(&mut self, options: &QuestionOptions) -> Result<ScenarioAnswers, QuestionError> {
         let mut answers = ScenarioAnswers::default();
         if options.trials.is_some() || options.seed.is_some() {
-            let how = (options.seed.unwrap_or(0), options.trials.unwrap_or(1));
+            let (seed, trials) = (options.seed.unwrap_or(0), options.trials.unwrap_or(1));
             let Self { cluster, profiles, state, ask, going, .. } = self;
-            let trials = scenario::trials(cluster, profiles, state, ask, how, &mut **going);
+            let trials = scenario::trials(cluster, profiles, state, ask, seed, trials, &mut **going);
             answers.trials = Some(trials.map_err(|error| QuestionError::pod(&error))?);
         }
         if options.preempt {
@@ -126,9 +126,9 @@ impl Asking<'_, '_> {
                     prepared.refusal().map_or_else(|| format!("{bound} lets no more in"), |r| r.why.clone());
                 (pods, why)
             });
-            let bounds = (let_in, &self.ask.reserve);
+            let bounds = scenario::DaemonBounds { let_in, reserve: &self.ask.reserve };
             answers.daemonset =
-                Some(scenario::daemon(self.cluster, self.profiles, &self.state, (pod, &name), bounds));
+                Some(scenario::daemon(self.cluster, self.profiles, &self.state, pod, &name, bounds));
         }
         if options.compact {
             let Self { cluster, profiles, state, ask, going, .. } = self;

@@ -53,15 +53,24 @@ pub fn tolerations(pod: &mut crate::object::Pod) {
     }
 }
 
-/// Asks every node, with the pods of the daemon set of this name taken off. `let_in` says how many more pods are let in
-/// beside those, and why no more; `reserve` what must stay free over all nodes.
+/// What bounds the pods of a daemon set besides its nodes.
+pub struct DaemonBounds<'a> {
+    /// How many more pods are let in beside those that are there, and why no more.
+    pub let_in: Option<(u64, String)>,
+    /// What must stay free over all nodes.
+    pub reserve: &'a ResourceList,
+}
+
+/// Asks every node, with the pods of the daemon set of this name taken off.
 pub fn daemon(
     cluster: &Cluster,
     profiles: &Profiles,
     state: &ClusterState,
-    (pod, name): (Arc<PodInfo>, &str),
-    (let_in, reserve): (Option<(u64, String)>, &ResourceList),
+    pod: Arc<PodInfo>,
+    name: &str,
+    bounds: DaemonBounds<'_>,
 ) -> DaemonAnswer {
+    let DaemonBounds { let_in, reserve } = bounds;
     let mut state = state.clone();
     let owner = cluster.symbols.find(&format!("DaemonSet/{name}"));
     let present = |at: &usize| {

@@ -15,7 +15,7 @@ mod trials;
 pub use add::{Addition, NodeType, add, add_sets};
 pub use board::Move;
 pub use compact::{Compaction, compact};
-pub use daemon::{DaemonAnswer, DaemonRefusal, daemon, tolerations as daemon_tolerations};
+pub use daemon::{DaemonAnswer, DaemonBounds, DaemonRefusal, daemon, tolerations as daemon_tolerations};
 pub use defrag::{Defragmentation, defrag};
 pub use displace::{Displaced, FailedPod, displace, groups};
 pub use mix::{Mix, mix, mix_sets};

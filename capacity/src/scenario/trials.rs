@@ -30,7 +30,8 @@ pub fn trials(
     profiles: &Profiles,
     state: &ClusterState,
     ask: &Ask,
-    (seed, trials): (u64, u64),
+    seed: u64,
+    trials: u64,
     going: &mut dyn FnMut(u64) -> bool,
 ) -> Result<Trials, AskError> {
     let mut counts: Vec<u64> = Vec::new();

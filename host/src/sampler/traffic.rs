@@ -123,7 +123,8 @@ impl TrafficReader {
         &mut self,
         context: &mut SampleContext,
         now: Duration,
-        (tick, phase): (u64, u64),
+        tick: u64,
+        phase: u64,
         processes: Option<&CgroupRef>,
     ) -> Option<Traffic> {
         if self.last.is_some() && !context.plan.is_traffic(tick, phase) {

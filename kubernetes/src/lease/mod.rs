@@ -278,7 +278,7 @@ impl Contender {
     fn wanted(&self, object: Value, transitions: u64) -> Value {
         let LeaseCandidate { identity, note, times, .. } = &self.candidate;
         let text = self.shared.note().clone();
-        held(object, identity, times, transitions, (note, text.as_deref()), &(self.clock)())
+        held(object, identity, times, transitions, note, text.as_deref(), &(self.clock)())
     }
 
     async fn send(&self, method: Method, path: &str, object: &Value) -> Result<Value, ApiError> {
@@ -348,7 +348,7 @@ impl Contender {
             let LeaseCandidate { note, times, .. } = &self.candidate;
             let text = self.shared.note().clone();
             let transitions = self.observed.record.transitions;
-            let back = held(object, "", times, transitions, (note, text.as_deref()), &(self.clock)());
+            let back = held(object, "", times, transitions, note, text.as_deref(), &(self.clock)());
             if let Ok(written) = self.send(Method::PUT, &self.place(), &back).await {
                 self.observe(written, Instant::now());
             }

@@ -93,7 +93,8 @@ pub(super) fn held(
     identity: &str,
     times: &Times,
     transitions: u64,
-    note: (&str, Option<&str>),
+    key: &str,
+    note: Option<&str>,
     now: &str,
 ) -> Value {
     let is_mine = object["spec"]["holderIdentity"] == identity;
@@ -110,7 +111,7 @@ pub(super) fn held(
     if !is_mine && !is_back {
         spec["acquireTime"] = now.into();
     }
-    if let (key, Some(text)) = note {
+    if let Some(text) = note {
         if !object["metadata"]["annotations"].is_object() {
             object["metadata"]["annotations"] = json!({});
         }
@@ -164,7 +165,7 @@ mod tests {
         ] {
             let record = LeaseRecord::of(&object, NOTE);
             assert_eq!((record.holder.as_str(), record.transitions), ("", 0), "{object}");
-            let mine = held(object, "a", &Times::default(), 1, (NOTE, None), "now");
+            let mine = held(object, "a", &Times::default(), 1, NOTE, None, "now");
             assert_eq!(mine["spec"]["holderIdentity"], "a");
         }
     }
@@ -173,20 +174,20 @@ mod tests {
     fn other_peoples_fields_stay() {
         let object =
             json!({ "metadata": { "name": "x", "labels": { "a": "b" } }, "spec": { "strategy": "y" } });
-        let mine = held(object, "a", &Times::default(), 4, (NOTE, Some("told")), "t1");
+        let mine = held(object, "a", &Times::default(), 4, NOTE, Some("told"), "t1");
         assert_eq!((&mine["spec"]["strategy"], &mine["metadata"]["labels"]["a"]), (&json!("y"), &json!("b")));
         assert_eq!(
             (&mine["spec"]["acquireTime"], &mine["spec"]["leaseTransitions"]),
             (&json!("t1"), &json!(4))
         );
         assert_eq!(mine["metadata"]["annotations"][NOTE], "told");
-        let renewed = held(mine, "a", &Times::default(), 4, (NOTE, None), "t2");
+        let renewed = held(mine, "a", &Times::default(), 4, NOTE, None, "t2");
         assert_eq!(
             (&renewed["spec"]["acquireTime"], &renewed["spec"]["renewTime"]),
             (&json!("t1"), &json!("t2"))
         );
         assert_eq!(renewed["metadata"]["annotations"][NOTE], "told", "left alone");
-        let back = held(renewed, "", &Times::default(), 4, (NOTE, None), "t3");
+        let back = held(renewed, "", &Times::default(), 4, NOTE, None, "t3");
         assert_eq!(
             (&back["spec"]["holderIdentity"], &back["spec"]["leaseDurationSeconds"]),
             (&json!(""), &json!(1))

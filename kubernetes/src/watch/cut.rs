@@ -72,12 +72,12 @@ impl Items {
     /// [`TooLarge`].
     pub(crate) fn push(&mut self, bytes: &[u8], mut take: impl FnMut(&[u8])) -> Result<(), TooLarge> {
         for &byte in bytes {
-            let before = (self.nesting.depth, self.nesting.in_string);
+            let (before, was_in_string) = (self.nesting.depth, self.nesting.in_string);
             self.nesting.past(byte);
             if self.in_items {
-                self.item(byte, before.0, &mut take)?;
+                self.item(byte, before, &mut take)?;
             } else {
-                self.rest(byte, before)?;
+                self.rest(byte, before, was_in_string)?;
             }
         }
         Ok(())
@@ -102,7 +102,7 @@ impl Items {
         Ok(())
     }
 
-    fn rest(&mut self, byte: u8, (before, was_in_string): (usize, bool)) -> Result<(), TooLarge> {
+    fn rest(&mut self, byte: u8, before: usize, was_in_string: bool) -> Result<(), TooLarge> {
         if self.rest.len() >= MOST_REST {
             return Err(TooLarge(MOST_REST));
         }

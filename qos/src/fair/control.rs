@@ -54,9 +54,8 @@ pub struct Allotment {
 }
 
 impl Allotment {
-    fn of(one: Competitor, level: Level, scales: (Scale, Scale)) -> Self {
+    fn of(one: Competitor, level: Level, weight_scale: Scale, shares_scale: Scale) -> Self {
         let target = level.target(one);
-        let (weight_scale, shares_scale) = scales;
         Self {
             request: one.request,
             is_active: one.is_active,
@@ -218,8 +217,8 @@ fn siblings(capacity: MicroCpu, active_above: MilliCpu, ones: &[Competitor]) -> 
         ones.iter().zip(&targets).filter(|(one, _)| one.is_active == active).map(|(_, t)| *t).collect()
     };
     let (busy, idle) = (of(true), of(false));
-    let scales = (Scale::for_weight(&busy, &idle), Scale::for_shares(&busy, &idle));
-    ones.iter().map(|one| Allotment::of(*one, level, scales)).collect()
+    let (weight, shares) = (Scale::for_weight(&busy, &idle), Scale::for_shares(&busy, &idle));
+    ones.iter().map(|one| Allotment::of(*one, level, weight, shares)).collect()
 }
 
 /// What each member gets when every member is busy: its part by target of its parent's part.

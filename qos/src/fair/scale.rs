@@ -28,17 +28,17 @@ impl Scale {
     /// The scale of `cpu.weight` for these siblings: `precise` are those whose ratio matters now, `rest` those
     /// of which only the sum matters.
     pub fn for_weight(precise: &[MicroCpu], rest: &[MicroCpu]) -> Self {
-        Self::fitting(WEIGHT_SCALE, (CpuWeight::MIN.get(), CpuWeight::MAX.get()), precise, rest)
+        Self::fitting(WEIGHT_SCALE, CpuWeight::MIN.get(), CpuWeight::MAX.get(), precise, rest)
     }
 
     /// The scale of `cpu.shares` for these siblings, likewise.
     pub fn for_shares(precise: &[MicroCpu], rest: &[MicroCpu]) -> Self {
-        Self::fitting(SHARES_SCALE, (CpuShares::MIN.get(), CpuShares::MAX.get()), precise, rest)
+        Self::fitting(SHARES_SCALE, CpuShares::MIN.get(), CpuShares::MAX.get(), precise, rest)
     }
 
     /// The smallest power of two times the usual scale that rounds every precise value within tolerance and does
     /// not blow up the sum of the rest; where the range of the knob does not allow it, the finest that does.
-    fn fitting(usual: u64, (min, max): (u32, u32), precise: &[MicroCpu], rest: &[MicroCpu]) -> Self {
+    fn fitting(usual: u64, min: u32, max: u32, precise: &[MicroCpu], rest: &[MicroCpu]) -> Self {
         let max = u64::from(max);
         let largest = precise.iter().chain(rest).copied().max().unwrap_or_default();
         let fits = |s: &Self| s.exact(largest) <= (u128::from(max), 0);

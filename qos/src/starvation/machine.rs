@@ -42,6 +42,14 @@ pub enum StarvationResult {
     Failed,
 }
 
+/// The container that has starved for longest.
+#[derive(Debug, Clone, Copy)]
+struct Starved {
+    for_usec: u64,
+    key: u32,
+    case: Starving,
+}
+
 #[derive(Debug, Clone, Default)]
 struct StarvationState {
     starving_since: Option<u64>,
@@ -98,7 +106,7 @@ impl Machine {
     ) -> Vec<StarvationAction> {
         let mut gone = std::mem::take(&mut self.containers);
         let mut actions = Vec::new();
-        let mut worst: Option<(u64, u32, Starving)> = None;
+        let mut worst: Option<Starved> = None;
         for facts in seen {
             let mut memory = gone.remove(&facts.key).unwrap_or_default();
             let case = Starving {
@@ -126,19 +134,19 @@ impl Machine {
                             for_usec: long,
                         });
                     }
-                    let better = worst.is_none_or(|(most, _, _)| long > most);
+                    let better = worst.is_none_or(|worst| long > worst.for_usec);
                     if better {
-                        worst = Some((long, facts.key, case));
+                        worst = Some(Starved { for_usec: long, key: facts.key, case });
                     }
                 }
             }
             self.containers.insert(facts.key, memory);
         }
         match worst {
-            Some((long, key, case)) => {
+            Some(worst) => {
                 self.fed_since = None;
                 if rules.act {
-                    self.press(now, (long, key, case), seen, rules, &mut actions);
+                    self.press(now, worst, seen, rules, &mut actions);
                 }
             }
             None => self.let_go(now, seen, rules, &mut actions),
@@ -171,11 +179,12 @@ impl Machine {
     fn press(
         &mut self,
         now: u64,
-        (long, starving, case): (u64, u32, Starving),
+        worst: Starved,
         seen: &[ContainerCpu],
         rules: &StarvationConfig,
         actions: &mut Vec<StarvationAction>,
     ) {
+        let Starved { for_usec, key: starving, case } = worst;
         if self.stepped_usec.is_some_and(|at| now.saturating_sub(at) < rules.dwell_usec) {
             return;
         }
@@ -191,11 +200,11 @@ impl Machine {
             actions.push(StarvationAction {
                 key: facts.key,
                 deed: StarvationChange::Squeeze(step, offender, starving),
-                for_usec: long,
+                for_usec,
             });
             return;
         }
-        let long_enough = long >= rules.after_usec.saturating_add(rules.evict_after_usec);
+        let long_enough = for_usec >= rules.after_usec.saturating_add(rules.evict_after_usec);
         let lately = self.evicted_usec.is_some_and(|at| now.saturating_sub(at) < rules.evict_after_usec);
         if !long_enough || lately {
             return;
@@ -207,7 +216,7 @@ impl Machine {
         };
         if let Some(key) = whom {
             self.evicted_usec = Some(now);
-            actions.push(StarvationAction { key, deed: StarvationChange::Evict(case), for_usec: long });
+            actions.push(StarvationAction { key, deed: StarvationChange::Evict(case), for_usec });
         }
     }
 

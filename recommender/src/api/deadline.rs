@@ -86,7 +86,7 @@ impl Context {
         let began = Instant::now();
         let set = self.policies.at_hand()?;
         let labels = pod.metadata.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()));
-        let (governing, _) = set.governing((None, &pod.metadata.namespace), labels);
+        let (governing, _) = set.governing(None, &pod.metadata.namespace, labels);
         if governing.map_or(&self.advisor.default, |g| g.rule).asks_for_minutes() {
             return None;
         }

@@ -559,7 +559,7 @@ async fn apply(site: Site, named: Named, request: Request) -> Result<Response, P
     let body = body.map_err(|rejection| unreadable_policy(rejection.status(), rejection.body_text()))?;
     let text = String::from_utf8(body.into())
         .map_err(|e| unreadable_policy(StatusCode::BAD_REQUEST, e.to_string()))?;
-    let applied = applied(&site, (&identity, ticket), named, text.into(), dry_run).await?;
+    let applied = applied(&site, &identity, ticket, named, text.into(), dry_run).await?;
     let preview: Vec<Value> = applied.preview.iter().map(convert::recommendation).collect();
     let status = match (applied.outcome, dry_run) {
         (ApplyOutcome::Created, false) => StatusCode::CREATED,
@@ -574,7 +574,8 @@ async fn apply(site: Site, named: Named, request: Request) -> Result<Response, P
 /// Applies an object, or only says what would come of it, for whoever may in its namespace.
 pub(crate) async fn applied(
     site: &Site,
-    (identity, ticket): (&Identity, Ticket),
+    identity: &Identity,
+    ticket: Ticket,
     named: Named,
     text: Arc<str>,
     dry_run: bool,

@@ -29,4 +29,4 @@ pub(crate) use layer::{Recorder, Why, watch};
 #[cfg(test)]
 pub(crate) use read::AuditFilter;
 pub(crate) use record::{Audit, AuditError};
-pub(crate) use ticket::{Ticket, called};
+pub(crate) use ticket::{AuditedChange, Ticket, called};

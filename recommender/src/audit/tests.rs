@@ -12,7 +12,7 @@ use serde_json::json;
 use super::entry::{AuditEntry, AuditOutcome, End, Object};
 use super::read::{AuditFilter, Page};
 use super::record::{Audit, AuditError, AuditLogKind};
-use super::{Ticket, inbox};
+use super::{AuditedChange, Ticket, inbox};
 use crate::identity::table::{METHODS, ROUTES};
 
 const MAX: u64 = 8 << 20;
@@ -186,7 +186,11 @@ async fn a_change_that_must_be_is_made_without_an_entry_and_another_is_not() {
     std::fs::write(&dir, "").unwrap();
     let record = audit(&dir);
     let ticket = Ticket::own(&record, "here", "test");
-    let change = || (Object::of_all("PanicSwitch", "panic"), json!(false), json!(true));
+    let change = || AuditedChange {
+        object: Object::of_all("PanicSwitch", "panic"),
+        before: json!(false),
+        after: json!(true),
+    };
     let made = async { Ok::<_, (String, AuditOutcome)>(7) };
     assert_eq!(ticket.around_async(change(), true, made).await.unwrap(), Ok(7));
     let made = async { panic!("it may not be made") };

@@ -20,6 +20,17 @@ use crate::identity::Identity;
 const PATIENCE: Duration = Duration::from_secs(2);
 const NOBODY: &str = "nobody";
 
+/// A change that is awaited, for its entry.
+#[derive(Debug)]
+pub(crate) struct AuditedChange {
+    /// What is changed.
+    pub(crate) object: Object,
+    /// As it is.
+    pub(crate) before: Value,
+    /// As it shall be.
+    pub(crate) after: Value,
+}
+
 /// What a request carries with it.
 #[derive(Debug, Clone)]
 pub(crate) struct Ticket(Option<Arc<TicketState>>);
@@ -188,10 +199,11 @@ impl Ticket {
     /// When there can be no entry; within, the change's own.
     pub(crate) async fn around_async<T, E: ToString>(
         &self,
-        (object, before, after): (Object, Value, Value),
+        change: AuditedChange,
         must: bool,
-        change: impl Future<Output = Result<T, (E, AuditOutcome)>>,
+        make: impl Future<Output = Result<T, (E, AuditOutcome)>>,
     ) -> Result<Result<T, E>, AuditError> {
+        let AuditedChange { object, before, after } = change;
         let ticket = self.clone();
         let told = (object.clone(), after.to_string());
         let begin = move || ticket.begin(object, Some(&before), Some(&after));
@@ -201,15 +213,15 @@ impl Ticket {
             false => Some((&mut begin).await.map_err(|_| AuditError::NoTicket)??),
             true => match tokio::time::timeout(PATIENCE, &mut begin).await {
                 Ok(Ok(Ok(begun))) => Some(begun),
-                Ok(Ok(Err(error))) => self.lost(&told, &chain(&error)),
-                Ok(Err(_)) => self.lost(&told, "a fault in the program"),
+                Ok(Ok(Err(error))) => self.lost(&told.0, &told.1, &chain(&error)),
+                Ok(Err(_)) => self.lost(&told.0, &told.1, "a fault in the program"),
                 Err(_) => {
                     is_late = true;
-                    self.lost(&told, "the disk does not answer")
+                    self.lost(&told.0, &told.1, "the disk does not answer")
                 }
             },
         };
-        let done = change.await;
+        let done = make.await;
         let (outcome, why) = match &done {
             Ok(_) => (AuditOutcome::Done, String::new()),
             Err((error, outcome)) => (*outcome, error.to_string()),
@@ -269,8 +281,8 @@ impl Ticket {
         });
         match begun.await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => drop(self.lost::<()>(&told, &chain(&error))),
-            Err(_) => drop(self.lost::<()>(&told, "a fault in the program")),
+            Ok(Err(error)) => drop(self.lost::<()>(&told.0, &told.1, &chain(&error))),
+            Err(_) => drop(self.lost::<()>(&told.0, &told.1, "a fault in the program")),
         }
     }
 
@@ -288,7 +300,7 @@ impl Ticket {
     }
 
     /// A change is made without an entry.
-    fn lost<T>(&self, (object, after): &(Object, String), why: &str) -> Option<T> {
+    fn lost<T>(&self, object: &Object, after: &str, why: &str) -> Option<T> {
         if let Some(inner) = &self.0 {
             inner.audit.lost();
             let (who, from, method) = (inner.said().who.clone(), &inner.from, &inner.method);

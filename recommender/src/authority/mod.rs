@@ -100,8 +100,8 @@ pub struct IssuedCertificate {
     pub certificate: String,
     /// The authority's, PEM.
     pub authority: String,
-    /// From when and until when it holds, seconds since 1970.
-    pub holds: (u64, u64),
+    /// How long it holds.
+    pub validity: Validity,
     /// SHA-256 of the node's, hexadecimal.
     pub sha256: String,
 }
@@ -301,19 +301,15 @@ impl Authority {
         begins: u64,
     ) -> Result<IssuedCertificate, AuthorityError> {
         let ends = begins + self.node_life.as_secs();
+        let validity = Validity { not_before: begins, not_after: ends };
         let uri = format!("spiffe://{}/evenkeel/{}/{}", self.trust_domain, name.cluster, name.node);
-        let mut params = leaf("evenkeel node", ExtendedKeyUsagePurpose::ClientAuth, (begins, ends))?;
+        let mut params = leaf("evenkeel node", ExtendedKeyUsagePurpose::ClientAuth, validity)?;
         params.subject_alt_names = vec![SanType::URI(uri.as_str().try_into()?)];
         let signed = params.signed_by(&request.public_key, &self.issuer)?;
         self.register.given(name, ends);
         let sha256 = fingerprint(signed.der());
         tracing::info!(node = %name, ends, sha256, "a node's certificate was signed");
-        Ok(IssuedCertificate {
-            certificate: signed.pem(),
-            authority: self.pem.clone(),
-            holds: (begins, ends),
-            sha256,
-        })
+        Ok(IssuedCertificate { certificate: signed.pem(), authority: self.pem.clone(), validity, sha256 })
     }
 
     /// From now on, what others write into the register has an entry in the audit record.
@@ -371,22 +367,34 @@ impl Authority {
     }
 }
 
+/// From when and until when a certificate holds, seconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Validity {
+    /// From when.
+    pub not_before: u64,
+    /// Until when.
+    pub not_after: u64,
+}
+
 /// What the authority says of itself.
-fn own(trust_domain: &str, holds: (u64, u64)) -> Result<CertificateParams, AuthorityError> {
-    let mut params = certificate(&format!("evenkeel authority of {trust_domain}"), holds)?;
+fn own(trust_domain: &str, validity: Validity) -> Result<CertificateParams, AuthorityError> {
+    let mut params = certificate(&format!("evenkeel authority of {trust_domain}"), validity)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     Ok(params)
 }
 
-/// From when and until when what is made now holds.
-const fn from(now: u64, life: Duration) -> (u64, u64) {
-    (now.saturating_sub(BEHIND.as_secs()), now.saturating_add(life.as_secs()))
+/// Of what is made now.
+const fn from(now: u64, life: Duration) -> Validity {
+    Validity {
+        not_before: now.saturating_sub(BEHIND.as_secs()),
+        not_after: now.saturating_add(life.as_secs()),
+    }
 }
 
 /// A certificate for a recommender of these names.
-fn served(hosts: &[String], holds: (u64, u64)) -> Result<CertificateParams, AuthorityError> {
-    let mut params = leaf("evenkeel recommender", ExtendedKeyUsagePurpose::ServerAuth, holds)?;
+fn served(hosts: &[String], validity: Validity) -> Result<CertificateParams, AuthorityError> {
+    let mut params = leaf("evenkeel recommender", ExtendedKeyUsagePurpose::ServerAuth, validity)?;
     let hosts = hosts.iter().map(|host| Ok(SanType::DnsName(host.as_str().try_into()?)));
     params.subject_alt_names = hosts.collect::<Result<_, rcgen::Error>>()?;
     Ok(params)
@@ -396,9 +404,9 @@ fn served(hosts: &[String], holds: (u64, u64)) -> Result<CertificateParams, Auth
 fn leaf(
     subject: &str,
     usage: ExtendedKeyUsagePurpose,
-    holds: (u64, u64),
+    validity: Validity,
 ) -> Result<CertificateParams, AuthorityError> {
-    let mut params = certificate(subject, holds)?;
+    let mut params = certificate(subject, validity)?;
     params.is_ca = IsCa::ExplicitNoCa;
     params.use_authority_key_identifier_extension = true;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -406,12 +414,12 @@ fn leaf(
     Ok(params)
 }
 
-fn certificate(subject: &str, (begins, ends): (u64, u64)) -> Result<CertificateParams, AuthorityError> {
+fn certificate(subject: &str, validity: Validity) -> Result<CertificateParams, AuthorityError> {
     let at = |seconds| (SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).into();
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, subject);
-    (params.not_before, params.not_after) = (at(begins), at(ends));
+    (params.not_before, params.not_after) = (at(validity.not_before), at(validity.not_after));
     params.serial_number = Some(SerialNumber::from_slice(&chance::<16>()?));
     Ok(params)
 }

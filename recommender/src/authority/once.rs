@@ -24,11 +24,11 @@ pub(crate) struct Pair {
 /// # Errors
 /// When a name is none, or there is no chance to be had.
 pub(crate) fn pair(names: &[String], life: Duration, now: u64) -> Result<Pair, AuthorityError> {
-    let holds = from(now, life);
+    let validity = from(now, life);
     let of = names.first().map_or("one certificate", String::as_str);
     let (root, key) = (KeyPair::generate()?, KeyPair::generate()?);
-    let params = own(of, holds)?;
+    let params = own(of, validity)?;
     let authority = params.self_signed(&root)?.pem();
-    let signed = served(names, holds)?.signed_by(&key, &Issuer::new(params, root))?;
-    Ok(Pair { authority, certificate: signed.pem(), key: key.serialize_pem(), ends: holds.1 })
+    let signed = served(names, validity)?.signed_by(&key, &Issuer::new(params, root))?;
+    Ok(Pair { authority, certificate: signed.pem(), key: key.serialize_pem(), ends: validity.not_after })
 }

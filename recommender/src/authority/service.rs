@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
-use super::{Authority, AuthorityError, IssuedCertificate, Name};
+use super::{Authority, AuthorityError, IssuedCertificate, Name, Validity};
 use crate::audit::{Object, Ticket};
 use crate::identity::Identity;
 
@@ -136,7 +136,8 @@ fn refused(error: &AuthorityError) -> Status {
 }
 
 fn issued(given: IssuedCertificate) -> Option<v1::Issued> {
-    let IssuedCertificate { certificate, authority, holds: (not_before, not_after), .. } = given;
+    let IssuedCertificate { certificate, authority, validity, .. } = given;
+    let Validity { not_before, not_after } = validity;
     Some(v1::Issued { certificate, authority, not_before, not_after })
 }
 

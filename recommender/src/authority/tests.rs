@@ -60,7 +60,10 @@ fn a_nodes_certificate_holds_as_long_as_configured_and_never_above_a_day() {
         let token = authority.token(&name("n1"), NOW).unwrap().0;
         let joined = authority.join(&csr(), &token, &name("n1"), NOW).unwrap();
         let renewed = authority.renew(&csr(), &name("n1"), NOW).unwrap();
-        assert_eq!([joined.holds, renewed.holds], [(NOW, NOW + want.as_secs()); 2]);
+        assert_eq!(
+            [joined.validity, renewed.validity],
+            [Validity { not_before: NOW, not_after: NOW + want.as_secs() }; 2]
+        );
         let listed = authority.register().listed(NOW);
         assert_eq!(listed["test/n1"].certificate_expires, NOW + want.as_secs());
     }
@@ -175,10 +178,10 @@ fn a_revoked_node_is_refused_until_it_joins_anew() {
     let (token, _) = authority.token(&name("n1"), NOW).unwrap();
     let (register, n1) = (authority.register(), name("n1"));
     let first = authority.join(&csr(), &token, &n1, NOW).unwrap();
-    assert!(!register.refuses(&n1, Some(first.holds.0)));
+    assert!(!register.refuses(&n1, Some(first.validity.not_before)));
     let (waiting, _) = authority.token(&n1, NOW).unwrap();
     register.revoke(&n1, NOW).unwrap();
-    assert!(register.refuses(&n1, Some(first.holds.0)) && register.refuses(&n1, None));
+    assert!(register.refuses(&n1, Some(first.validity.not_before)) && register.refuses(&n1, None));
     assert!(register.refuses(&n1, Some(NOW + 1)), "nobody else's either");
     assert!(!register.refuses(&name("n2"), Some(NOW)));
     assert!(authority.join(&csr(), &waiting, &n1, NOW).is_err(), "the token that waited went with it");
@@ -187,9 +190,9 @@ fn a_revoked_node_is_refused_until_it_joins_anew() {
     assert!(other.register().refuses(&n1, None));
     let (token, _) = other.token(&n1, NOW).unwrap();
     register.look().unwrap();
-    assert!(register.refuses(&n1, Some(first.holds.0)), "what was taken away stays away");
+    assert!(register.refuses(&n1, Some(first.validity.not_before)), "what was taken away stays away");
     let second = authority.join(&csr(), &token, &n1, NOW).unwrap();
-    assert!(!register.refuses(&n1, Some(second.holds.0)));
+    assert!(!register.refuses(&n1, Some(second.validity.not_before)));
     let listed = authority.register().listed(NOW);
     assert_eq!((listed["test/n1"].revoked, listed["test/n1"].refused), (NOW, false));
     // Nothing is kept of it once no such certificate can be left.

@@ -133,14 +133,15 @@ fn recorded<T>(
     state_dir: Option<&Path>,
     command: &str,
     name: &str,
-    (before, after): (Option<Value>, Option<Value>),
+    before: Option<&Value>,
+    after: Option<Value>,
     change: impl FnOnce() -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     match state_dir {
         None => change(),
         Some(dir) => {
             let object = Object::of_all("Token", name);
-            offline(dir, command, object, before.as_ref(), change, move |_| after)
+            offline(dir, command, object, before, change, move |_| after)
         }
     }
 }
@@ -158,9 +159,9 @@ pub fn token(action: &TokenAction, sources: &Sources) -> anyhow::Result<String> 
             let (_lock, mut tokens) = TokenFile::locked(&path)?;
             let at = tokens.token.iter().position(|entry| entry.name == *name);
             let at = at.with_context(|| format!("{} has no token {name}", path.display()))?;
-            let removed = (Some(shown(&tokens.token.remove(at))), None);
+            let removed = shown(&tokens.token.remove(at));
             let command = "evenkeel-recommender token remove";
-            recorded(state_dir.as_deref(), command, name, removed, || Ok(tokens.write(&path)?))?;
+            recorded(state_dir.as_deref(), command, name, Some(&removed), None, || Ok(tokens.write(&path)?))?;
             Ok(format!("token {name} holds no more"))
         }
     }
@@ -179,9 +180,9 @@ fn add(args: &AddArgs, sources: &Sources) -> anyhow::Result<String> {
         node: args.node.clone(),
         expires: args.expires.map(|span| until(span.get())).transpose()?,
     })?;
-    let added = (None, tokens.token.last().map(shown));
+    let added = tokens.token.last().map(shown);
     let command = "evenkeel-recommender token add";
-    recorded(state_dir.as_deref(), command, &args.name, added, || Ok(tokens.write(&path)?))?;
+    recorded(state_dir.as_deref(), command, &args.name, None, added, || Ok(tokens.write(&path)?))?;
     Ok(token)
 }
 

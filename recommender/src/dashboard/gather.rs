@@ -347,7 +347,7 @@ pub(super) fn workload(context: &Context, whose: &Whose) -> Option<WorkloadPage>
         range: whose.range.clone(),
         times,
         series: Resource::ALL
-            .map(|resource| series(context, whose, resource, (now.saturating_sub(seconds), step))),
+            .map(|resource| series(context, whose, resource, now.saturating_sub(seconds), step)),
         spread: [ResourceName::CPU, ResourceName::MEMORY].map(|name| {
             record.as_ref().and_then(|usage| usage.record.usage.get(&name)).map(spread).unwrap_or_default()
         }),
@@ -409,7 +409,7 @@ fn of_workload(all: Vec<Decision>, whose: &Whose, replicas: &[Replica]) -> Vec<D
 }
 
 /// Use over time; seconds of the replica that used most in its last one.
-fn series(context: &Context, whose: &Whose, resource: Resource, (from, step): (u64, u64)) -> UsageSeries {
+fn series(context: &Context, whose: &Whose, resource: Resource, from: u64, step: u64) -> UsageSeries {
     let Some(of) = SeriesStep::of_seconds(step) else { return UsageSeries::default() };
     let asked = SeriesRequest { whose: whose.question(), resource, step: of, from, to: 0 };
     let mut found: Vec<Vec<(u64, u64)>> = Vec::new();

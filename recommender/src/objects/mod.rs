@@ -211,7 +211,7 @@ async fn round(
     objects.forget_others(&there);
     // Before it is known which pods there are, every object would be told that there is nothing.
     let Some(view) = followed.grouped() else { return };
-    let own = policies::read(own, (view, &objects.targets, objects.asking.api()), context).await;
+    let own = policies::read(own, view, &objects.targets, objects.asking.api(), context).await;
     // Before they were listed, those of the run before hold.
     if objects.knows(OWN) {
         let valid = own.iter().filter_map(|read| read.policy.as_ref().ok()).cloned();

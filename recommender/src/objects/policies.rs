@@ -29,7 +29,9 @@ pub(super) struct PolicyObject {
 /// of which nothing was known is left for another time.
 pub(super) async fn read(
     mut all: Vec<Arc<Autoscaler>>,
-    (view, targets, api): (&ClusterView, &Targets, &ApiServer),
+    view: &ClusterView,
+    targets: &Targets,
+    api: &ApiServer,
     context: &Context,
 ) -> Vec<PolicyObject> {
     all.sort_by(|a, b| a.metadata.creation_timestamp.cmp(&b.metadata.creation_timestamp));

@@ -8,9 +8,9 @@ use std::path::Path;
 
 use evenkeel_model::panic::{Panic, reason};
 use evenkeel_store::state::PanicSwitch;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::audit::Object;
+use crate::audit::{AuditedChange, Object};
 
 const BY_FLAG: &str = "the configuration says panic = true";
 const BY_FILE: &str = "there is a file ";
@@ -47,11 +47,12 @@ pub(crate) fn object() -> Object {
 }
 
 /// Setting the switch, as the audit record has it: before and after.
-pub(crate) fn change(before: &PanicSwitch, switch: Panic, reason: &str) -> (Object, Value, Value) {
+pub(crate) fn change(before: &PanicSwitch, switch: Panic, reason: &str) -> AuditedChange {
     let shown =
         |on: bool, revert: bool, reason: &str| json!({ "on": on, "revert": revert, "reason": reason });
     let after = shown(switch.is_on(), switch == Panic::Revert, reason);
-    (object(), shown(before.on, before.on && before.revert, &before.reason), after)
+    let before = shown(before.on, before.on && before.revert, &before.reason);
+    AuditedChange { object: object(), before, after }
 }
 
 #[cfg(test)]

@@ -89,7 +89,8 @@ impl Set {
     /// of a cluster selects nothing in another one.
     pub fn governing<'a>(
         &self,
-        (cluster, namespace): (Option<&str>, &str),
+        cluster: Option<&str>,
+        namespace: &str,
         labels: impl IntoIterator<Item = (&'a str, &'a str)> + Clone,
     ) -> (Option<Governing<'_>>, Vec<usize>) {
         let is_there = |at: &usize| match (self.sources.get(*at), cluster) {
@@ -129,14 +130,14 @@ mod tests {
         for (cluster, governs, selecting) in
             [(Some("east"), "its", 2), (Some("west"), "mine", 1), (None, "its", 2)]
         {
-            let (governing, places) = set.governing((cluster, "shop"), [("app", "web")]);
+            let (governing, places) = set.governing(cluster, "shop", [("app", "web")]);
             assert_eq!(
                 (governing.unwrap().policy.name.as_str(), places.len()),
                 (governs, selecting),
                 "{cluster:?}"
             );
         }
-        assert!(set.governing((Some("east"), "elsewhere"), [("app", "web")]).0.is_none());
+        assert!(set.governing(Some("east"), "elsewhere", [("app", "web")]).0.is_none());
         assert_eq!(set.source(0).unwrap().to_string(), "cluster");
     }
 }

@@ -189,7 +189,8 @@ impl Advisor {
     /// again.
     pub fn raw(
         &self,
-        (state, before): (&StoreState, &StoredRecommendations),
+        state: &StoreState,
+        before: &StoredRecommendations,
         now_usec: u64,
         asked: &AdviceSubject,
         rule: &Chosen,

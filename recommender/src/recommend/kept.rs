@@ -68,7 +68,7 @@ impl AtHand<'_> {
     /// pod's containers, since "nothing is known" would not be true.
     pub(crate) fn pod(&self, pod: &Pod) -> Option<PodAdvice> {
         let labels = pod.metadata.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()));
-        let (governing, selecting) = self.policies.governing((None, &pod.metadata.namespace), labels);
+        let (governing, selecting) = self.policies.governing(None, &pod.metadata.namespace, labels);
         let bounds = Bounding::new(self.advisor, governing, self.now_usec);
         let mut any = false;
         let mut advise = |container: &Container| {
@@ -91,7 +91,7 @@ impl AtHand<'_> {
         any.then(|| PodAdvice {
             panic: self.panic,
             cached: true,
-            ..PodAdvice::under(self.policies, (governing, &selecting), pod, containers)
+            ..PodAdvice::under(self.policies, governing, &selecting, pod, containers)
         })
     }
 

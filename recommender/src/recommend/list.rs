@@ -96,7 +96,7 @@ pub(crate) fn governing<'a>(
 ) -> (Option<Governing<'a>>, Vec<usize>) {
     let Some(identity) = &line.identity else { return (None, Vec::new()) };
     let labels = identity.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()));
-    desk.policies.governing((line.asked.cluster.as_deref(), &line.asked.namespace), labels)
+    desk.policies.governing(line.asked.cluster.as_deref(), &line.asked.namespace, labels)
 }
 
 /// What is recommended to a line, under these rules or the one in force, and the places of the policies that select it.

@@ -76,7 +76,7 @@ pub struct Now {
 impl Desk<'_> {
     /// What a rule says of a container that requests this.
     pub(crate) fn raw(&self, asked: &AdviceSubject, rule: &Chosen, requests: Amounts) -> Arc<Raw> {
-        self.advisor.raw((self.state, self.before), self.now_usec, asked, rule, requests)
+        self.advisor.raw(self.state, self.before, self.now_usec, asked, rule, requests)
     }
 
     /// What the Vertical Pod Autoscaler would keep of a container's own past, after what a checkpoint knows of it.

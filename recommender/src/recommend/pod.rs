@@ -61,7 +61,8 @@ impl PodAdvice {
     /// Of these containers, under the policy that governs the pod, among all that select it.
     pub(super) fn under(
         policies: &Set,
-        (governing, selecting): (Option<Governing<'_>>, &[usize]),
+        governing: Option<Governing<'_>>,
+        selecting: &[usize],
         pod: &Pod,
         containers: Vec<ContainerAdvice>,
     ) -> Self {
@@ -117,7 +118,7 @@ fn completed(mut value: Value) -> Option<String> {
 /// Recommends for every container that counts for the scheduler; under each of `rules`, or else the rule in force.
 pub fn advise_pod(desk: &Desk<'_>, pod: &Pod, rules: &[Chosen]) -> PodAdvice {
     let labels = pod.metadata.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()));
-    let (governing, selecting) = desk.policies.governing((None, &pod.metadata.namespace), labels);
+    let (governing, selecting) = desk.policies.governing(None, &pod.metadata.namespace, labels);
     let panic = desk.state.panic.on || desk.frozen;
     let advise = |container: &Container| {
         let (asked, now) = asked(pod, container);
@@ -136,9 +137,9 @@ pub fn advise_pod(desk: &Desk<'_>, pod: &Pod, rules: &[Chosen]) -> PodAdvice {
     if !panic {
         whole::fit(&desk.advisor.limits, pod, &mut containers);
         let largest = desk.largest[index(Resource::Cpu)];
-        startup::boost(&desk.advisor.limits, (pod, governing), largest, &mut containers);
+        startup::boost(&desk.advisor.limits, pod, governing, largest, &mut containers);
     }
-    PodAdvice { panic, ..PodAdvice::under(desk.policies, (governing, &selecting), pod, containers) }
+    PodAdvice { panic, ..PodAdvice::under(desk.policies, governing, &selecting, pod, containers) }
 }
 
 /// Whose past a container has, and what it asks for.

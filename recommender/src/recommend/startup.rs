@@ -16,7 +16,8 @@ use crate::policy::Governing;
 /// Puts down what containers of a pod that is made request while they start; nothing where the pod as a whole would have too much.
 pub(super) fn boost(
     limits: &Limits,
-    (pod, governing): (&Pod, Option<Governing<'_>>),
+    pod: &Pod,
+    governing: Option<Governing<'_>>,
     largest: Option<u64>,
     containers: &mut [ContainerAdvice],
 ) {

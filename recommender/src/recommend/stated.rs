@@ -120,7 +120,7 @@ impl ByStatus<'_> {
         pod: &Pod,
         labels: impl IntoIterator<Item = (&'l str, &'l str)> + Clone,
     ) -> bool {
-        !self.policies.governing((None, &pod.metadata.namespace), labels).1.is_empty()
+        !self.policies.governing(None, &pod.metadata.namespace, labels).1.is_empty()
     }
 
     /// The answer for a pod with these labels, and whether all of it is known; nothing where no object governs the pod, or nothing is known
@@ -130,7 +130,7 @@ impl ByStatus<'_> {
         pod: &Pod,
         labels: impl IntoIterator<Item = (&'l str, &'l str)> + Clone,
     ) -> Option<(PodAdvice, bool)> {
-        let (governing, selecting) = self.policies.governing((None, &pod.metadata.namespace), labels);
+        let (governing, selecting) = self.policies.governing(None, &pod.metadata.namespace, labels);
         let governing = governing?;
         let stated = self.stated.get(&governing.policy.key())?;
         let mut containers: Vec<ContainerAdvice> = pod
@@ -139,11 +139,11 @@ impl ByStatus<'_> {
             .collect();
         if !self.panic {
             whole::fit(&self.advisor.limits, pod, &mut containers);
-            startup::boost(&self.advisor.limits, (pod, Some(governing)), None, &mut containers);
+            startup::boost(&self.advisor.limits, pod, Some(governing), None, &mut containers);
         }
         let advice = PodAdvice {
             panic: self.panic,
-            ..PodAdvice::under(self.policies, (Some(governing), &selecting), pod, containers)
+            ..PodAdvice::under(self.policies, Some(governing), &selecting, pod, containers)
         };
         Some((advice, self.panic || stated.is_whole(governing.policy, pod)))
     }

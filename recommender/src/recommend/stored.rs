@@ -414,7 +414,7 @@ mod tests {
             ..AdviceSubject::default()
         };
         let advisor = Advisor::new(&Config::default().recommend).unwrap();
-        let raw = advisor.raw((&state, &before), 0, &asked, &firm, [None; 2]);
+        let raw = advisor.raw(&state, &before, 0, &asked, &firm, [None; 2]);
         assert_eq!(raw.answers.each_ref().map(|answer| answer.request), [Some(260), None]);
     }
 

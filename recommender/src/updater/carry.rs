@@ -18,7 +18,7 @@ use tracing::{debug, info, warn};
 use super::told::{Came, left, written};
 use super::{Updater, panic_of};
 use crate::api::Context;
-use crate::audit::{AuditOutcome, Object, Ticket};
+use crate::audit::{AuditOutcome, AuditedChange, Object, Ticket};
 use crate::config::UpdaterMode;
 
 /// How long nothing is done after the API server gave no answer or asked for patience.
@@ -111,7 +111,7 @@ async fn recorded(
     let change = async {
         step(updater, context, action, pod).await.map_err(|error| (CarryError(error), AuditOutcome::Failed))
     };
-    match ticket.around_async((object, from, after), false, change).await {
+    match ticket.around_async(AuditedChange { object, before: from, after }, false, change).await {
         Ok(done) => done.map_err(|CarryError(error)| error),
         Err(error) => Err(ApiError::Silent(format!("there is no entry of it in the audit record: {error}"))),
     }

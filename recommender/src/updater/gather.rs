@@ -59,7 +59,8 @@ pub(super) async fn namespace(
     updater: &Updater,
     view: &ClusterView,
     namespace: &str,
-    (wishes, offers): (&BTreeMap<String, WorkloadTarget>, &Offers),
+    wishes: &BTreeMap<String, WorkloadTarget>,
+    offers: &Offers,
     now: u64,
 ) -> Result<Gathered, ApiError> {
     let own = updater.api.object(&format!("{CORE}/namespaces"), &[namespace]).await?;

@@ -169,7 +169,7 @@ async fn pass(
     // While nothing is changed, nothing is asked for.
     for namespace in due.iter().filter(|_| panic != Panic::Freeze) {
         let Some(wishes) = wishes.get(namespace) else { continue };
-        let gathered = gather::namespace(updater, view, namespace, (wishes, &offers), seconds).await?;
+        let gathered = gather::namespace(updater, view, namespace, wishes, &offers, seconds).await?;
         all.extend(gathered.workloads);
         set_at = set_at.max(gathered.set_at);
     }

@@ -100,7 +100,7 @@ fn of_history(dir: &Path, look: &StoreSnapshot, report: &mut BackupReport) -> Re
         let minutes = look.history.get(&(*day, FileKind::Minutes));
         let minutes_path = minutes.map_or_else(|| dir.join(HISTORY), |minutes| minutes.path.clone());
         let of_minutes = minutes.and_then(|minutes| Some((minutes.file.as_ref()?, minutes.length)));
-        verify((*day, *kind), file, sealed.length, of_minutes, |flaw| {
+        verify(*day, *kind, file, sealed.length, of_minutes, |flaw| {
             let path = if flaw.in_minutes { &minutes_path } else { &sealed.path };
             report.tell(damage(path, flaw.offset, flaw.bytes, flaw.what));
         })

@@ -29,7 +29,8 @@ pub(crate) struct Flaw {
 /// # Errors
 /// When a file cannot be read, which is more than damage.
 pub(crate) fn verify(
-    (day, kind): (u32, FileKind),
+    day: u32,
+    kind: FileKind,
     file: &File,
     length: u64,
     minutes: Option<(&File, u64)>,

@@ -183,7 +183,7 @@ pub(crate) async fn run(args: &UpdatesArgs, address: &Address, output: &Output) 
         return replay::list(&args.namespace, address, output).await;
     }
     if args.replay {
-        return replay::run((args.from.as_deref(), &args.namespace), address, output).await;
+        return replay::run(args.from.as_deref(), &args.namespace, address, output).await;
     }
     let named = args.pod.clone().unwrap_or_default();
     let (namespace, pod) = named.split_once('/').unwrap_or((&args.namespace, &named));

@@ -90,7 +90,8 @@ pub(super) async fn list(namespace: &str, address: &Address, output: &Output) ->
 
 /// Makes them again.
 pub(super) async fn run(
-    (from, namespace): (Option<&Path>, &str),
+    from: Option<&Path>,
+    namespace: &str,
     address: &Address,
     output: &Output,
 ) -> Result<YesOrNo, Failure> {
