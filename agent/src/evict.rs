@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_border::coded::Coded as _;
 use evenkeel_border::order::{Order, Stop};
-use evenkeel_enforce::evict::{Deed, Hands, Runner};
+use evenkeel_enforce::evict::{EvictionResult, Hands, Runner};
 use evenkeel_enforce::systemd::bus::{BusError, Manager};
 use evenkeel_qos::eviction::Remedy;
 use tokio::runtime::{Builder, Runtime};
@@ -33,7 +33,12 @@ pub(crate) struct Runners {
 }
 
 impl Hands for Runners {
-    fn carry_out(&mut self, runner: &Runner, remedy: Remedy, beat: &dyn Fn()) -> Result<Deed, String> {
+    fn carry_out(
+        &mut self,
+        runner: &Runner,
+        remedy: Remedy,
+        beat: &dyn Fn(),
+    ) -> Result<EvictionResult, String> {
         match runner {
             Runner::Unit(unit) => unit_done(unit, remedy, beat).map_err(|error| error.to_string()),
             Runner::Sandbox(id) => {
@@ -48,13 +53,15 @@ impl Hands for Runners {
 }
 
 /// Stops or restarts a unit and waits until it is so.
-fn unit_done(unit: &str, remedy: Remedy, beat: &dyn Fn()) -> Result<Deed, BusError> {
+fn unit_done(unit: &str, remedy: Remedy, beat: &dyn Fn()) -> Result<EvictionResult, BusError> {
     let mut manager = Manager::connect(PATIENCE)?;
     beat();
     if remedy == Remedy::Restart {
         let policy = manager.restart_policy(unit)?;
         if policy != "no" {
-            return Ok(Deed::Unneeded(format!("it has Restart={policy}, so systemd does it by itself")));
+            return Ok(EvictionResult::Unneeded(format!(
+                "it has Restart={policy}, so systemd does it by itself"
+            )));
         }
     }
     let wanted = match remedy {
@@ -75,7 +82,7 @@ fn unit_done(unit: &str, remedy: Remedy, beat: &dyn Fn()) -> Result<Deed, BusErr
         };
         let is_so = state == wanted || (remedy == Remedy::Evict && state == "failed");
         if is_so || Instant::now() >= until {
-            return Ok(Deed::Done(format!("it is {state}")));
+            return Ok(EvictionResult::Done(format!("it is {state}")));
         }
         std::thread::sleep(LOOK);
     }
@@ -101,7 +108,7 @@ fn sandbox_stopped(
     (sockets, runtimes): (&[PathBuf], Option<&Gate>),
     id: &str,
     beat: &dyn Fn(),
-) -> Result<Deed, String> {
+) -> Result<EvictionResult, String> {
     let mut failures = Vec::new();
     for socket in sockets {
         beat();
@@ -115,14 +122,17 @@ fn sandbox_stopped(
         };
         match stop(socket) {
             Ok(Stopped::Done) => {
-                return Ok(Deed::Done(format!("its containers are stopped at {}", socket.display())));
+                return Ok(EvictionResult::Done(format!(
+                    "its containers are stopped at {}",
+                    socket.display()
+                )));
             }
             Ok(Stopped::Unknown) => {}
             Err(why) => failures.push(format!("{}: {why}", socket.display())),
         }
     }
     if failures.is_empty() {
-        Ok(Deed::Unneeded("no runtime knows it any more".into()))
+        Ok(EvictionResult::Unneeded("no runtime knows it any more".into()))
     } else {
         Err(failures.join("; "))
     }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evenkeel_enforce::overlay::{Advice, Offer, Switch};
+use evenkeel_enforce::overlay::{Advice, OverlayOffer, Switch};
 use evenkeel_model::panic;
 use evenkeel_proto::v1;
 
@@ -19,7 +19,7 @@ const NAME: usize = 2 * 253 + 1;
 ///
 /// # Errors
 /// When it cannot be meant: no time to hold, too many containers, a name that is empty, too long or given twice.
-pub(crate) fn read(word: v1::Overlay, now: Instant) -> Result<Offer, String> {
+pub(crate) fn read(word: v1::Overlay, now: Instant) -> Result<OverlayOffer, String> {
     if word.valid_seconds == 0 {
         return Err("they hold for no time at all".to_owned());
     }
@@ -56,7 +56,7 @@ pub(crate) fn read(word: v1::Overlay, now: Instant) -> Result<Offer, String> {
     }
     // The panic switch holds whatever its reason is; the reason is kept in status, logs and decisions.
     let reason = panic::reason(word.panic_reason);
-    Ok(Offer {
+    Ok(OverlayOffer {
         number: 0,
         panic: word.panic.then_some(Switch { reason, revert: word.panic_revert }),
         made_usec: word.made_usec,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use evenkeel_enforce::config::Mode;
-use evenkeel_enforce::restore::{Report, everything};
+use evenkeel_enforce::restore::{RestoreReport, everything};
 use evenkeel_enforce::systemd::bus;
 use evenkeel_model::shown;
 
@@ -29,7 +29,7 @@ pub(crate) fn run(config: &Config, output: Output, purge: bool) -> anyhow::Resul
     let _lock = machine::only_agent(config)?;
     let reports = everything(&config.enforce, bus::open)?;
     print(&reports, output)?;
-    let is_restored = !reports.iter().any(Report::is_failed);
+    let is_restored = !reports.iter().any(RestoreReport::is_failed);
     if purge && is_restored && config.enforce.mode == Mode::Enforce {
         remove(config)?;
     }
@@ -114,14 +114,15 @@ fn gone(removed: io::Result<()>, path: &Path) -> anyhow::Result<()> {
     }
 }
 
-fn print(reports: &[Report], output: Output) -> anyhow::Result<()> {
+fn print(reports: &[RestoreReport], output: Output) -> anyhow::Result<()> {
     use std::io::Write as _;
     let mut out = io::stdout().lock();
     match output {
         Output::Json => writeln!(out, "{}", shown::json(serde_json::to_string_pretty(reports)?))?,
         Output::Table if reports.is_empty() => writeln!(out, "nothing to restore: the journal is empty")?,
         Output::Table => {
-            let (gone, there): (Vec<&Report>, Vec<&Report>) = reports.iter().partition(|r| r.is_gone());
+            let (gone, there): (Vec<&RestoreReport>, Vec<&RestoreReport>) =
+                reports.iter().partition(|r| r.is_gone());
             for r in there {
                 let line = format!("{} {}: {} -> {}: {}", r.target, r.knob, r.set, r.original, r.result);
                 writeln!(out, "{}", shown::plain(&line))?;

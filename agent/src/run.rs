@@ -474,7 +474,7 @@ fn start(
     let rehearsal = context.config.enforce.mode == Mode::DryRun;
     let evictions =
         Arc::new(Evictions::new(context.config.enforce.eviction, rehearsal, &decisions.rulings()));
-    let oom = oom::Parts {
+    let oom = oom::OomParts {
         context: Arc::clone(&context.enforce),
         roots: kernel.reader.roots().clone(),
         tree: Arc::clone(kernel.reader.tree()),
@@ -617,7 +617,7 @@ fn start_pressure(
     let view = Arc::new(pressure::view::View::default());
     let reader = &kernel.reader;
     let usage: Usage = usage.clone();
-    let parts = pressure::Parts {
+    let parts = pressure::PressureParts {
         context: &context.enforce,
         reader,
         board,

@@ -21,9 +21,9 @@ use crate::config::sections::{self, parts::PartsMode};
 use crate::outward::Gate;
 use crate::parts::activation::Border;
 use crate::parts::followed::{Followed, Known};
-use crate::parts::keeper::{Heard, Keeper};
+use crate::parts::keeper::{Heard, PartSupervisor};
 use crate::parts::read::Reading;
-use crate::parts::served::Served;
+use crate::parts::served::NetworkWork;
 use crate::parts::starter::{Logging, Starter};
 use crate::parts::{Given, Part};
 use crate::shared::{Context, Rescan};
@@ -134,7 +134,7 @@ pub(crate) async fn serve_all(
     let mut serving = JoinSet::new();
     match apart {
         Some(apart) => {
-            let served = Served { gate: apart.network, local, socket: listener, types };
+            let served = NetworkWork { gate: apart.network, local, socket: listener, types };
             let followed = Followed {
                 gate: apart.runtime,
                 follow: to_follow(&agent.context, &cgroup_roots),
@@ -186,7 +186,7 @@ type Readings = (Gate, Option<(Units, UpdateSender)>);
 /// Keeps all parts running; ends with the process that starts them.
 async fn keep(
     begins: Begins,
-    (served, followed, reading): (Served, Followed, Option<Readings>),
+    (served, followed, reading): (NetworkWork, Followed, Option<Readings>),
     agent: Arc<serve::Agent>,
     stopped: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
@@ -197,9 +197,12 @@ async fn keep(
             let mut of = |part| heard.take(part);
             (of(Part::Network)?, of(Part::Runtime)?, Some(of(Part::Reader)?), Some(starter))
         }
-        Begins::Units { network, runtime, reader } => {
-            (Keeper::at(network)?, Keeper::at(runtime)?, reader.map(Keeper::at).transpose()?, None)
-        }
+        Begins::Units { network, runtime, reader } => (
+            PartSupervisor::at(network)?,
+            PartSupervisor::at(runtime)?,
+            reader.map(PartSupervisor::at).transpose()?,
+            None,
+        ),
     };
     let network = network.keep(served, Arc::clone(&agent), stopped.clone());
     let runtime = runtime.keep(followed, Arc::clone(&agent), stopped.clone());

@@ -29,7 +29,7 @@ pub enum Ask {
     /// The page of the node: so many pages on.
     NodePage(u32),
     /// The page of decisions.
-    DecisionsPage(Filter),
+    DecisionsPage(DecisionFilter),
     /// The time of the newest tick, microseconds since 1970: a `u64`.
     Ticked,
 }
@@ -78,7 +78,7 @@ pub struct Amount {
 
 /// Which decisions a page shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Filter {
+pub struct DecisionFilter {
     /// One kind; empty for all.
     pub kind: String,
     /// Words to look for.
@@ -100,6 +100,6 @@ coded! {
     Connect { 0 }
     Decisions { from_seq, since_usec, kinds, pod, limit, no_follow }
     Amount { name, nano, is_binary }
-    Filter { kind, text, page }
+    DecisionFilter { kind, text, page }
     Failure { code, message }
 }

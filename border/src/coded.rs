@@ -35,12 +35,12 @@ pub enum Malformed {
 
 /// A message that is read.
 #[derive(Debug)]
-pub struct Reader<'a> {
+pub struct MessageReader<'a> {
     rest: &'a [u8],
     parts: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> MessageReader<'a> {
     /// Of a message's bytes.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
@@ -80,7 +80,7 @@ pub trait Coded: Sized {
     ///
     /// # Errors
     /// When there is no such value.
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed>;
+    fn read(from: &mut MessageReader<'_>) -> Result<Self, Malformed>;
 
     /// The whole message.
     fn message(&self) -> Vec<u8> {
@@ -94,7 +94,7 @@ pub trait Coded: Sized {
     /// # Errors
     /// When it is none.
     fn of(message: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(message);
+        let mut reader = MessageReader::new(message);
         let value = Self::read(&mut reader)?;
         if reader.rest.is_empty() { Ok(value) } else { Err(Malformed::Long(reader.rest.len())) }
     }
@@ -109,7 +109,7 @@ macro_rules! coded {
                 $($crate::coded::Coded::write(&self.$field, to);)*
             }
             #[allow(unused_variables)]
-            fn read(from: &mut $crate::coded::Reader<'_>) -> Result<Self, $crate::coded::Malformed> {
+            fn read(from: &mut $crate::coded::MessageReader<'_>) -> Result<Self, $crate::coded::Malformed> {
                 Ok(Self { $($field: $crate::coded::Coded::read(from)?),* })
             }
         }
@@ -127,7 +127,7 @@ macro_rules! coded_enum {
                     })+
                 }
             }
-            fn read(from: &mut $crate::coded::Reader<'_>) -> Result<Self, $crate::coded::Malformed> {
+            fn read(from: &mut $crate::coded::MessageReader<'_>) -> Result<Self, $crate::coded::Malformed> {
                 match u8::read(from)? {
                     $($number => Ok(Self::$variant $(({
                         let $held = $crate::coded::Coded::read(from)?;
@@ -147,7 +147,7 @@ macro_rules! numbers {
             fn write(&self, to: &mut Vec<u8>) {
                 to.extend_from_slice(&self.to_le_bytes());
             }
-            fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+            fn read(from: &mut MessageReader<'_>) -> Result<Self, Malformed> {
                 Ok(Self::from_le_bytes(from.array()?))
             }
         }
@@ -160,7 +160,7 @@ impl Coded for bool {
         to.push((*self).into());
     }
 
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn read(from: &mut MessageReader<'_>) -> Result<Self, Malformed> {
         match u8::read(from)? {
             0 => Ok(false),
             1 => Ok(true),
@@ -186,7 +186,7 @@ impl Coded for Bytes {
         to.extend_from_slice(&self.0[..length]);
     }
 
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn read(from: &mut MessageReader<'_>) -> Result<Self, Malformed> {
         let length = from.length()?;
         Ok(Self(from.take(length)?.to_vec()))
     }
@@ -198,7 +198,7 @@ impl Coded for String {
         to.extend_from_slice(&self.as_bytes()[..length]);
     }
 
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn read(from: &mut MessageReader<'_>) -> Result<Self, Malformed> {
         let length = from.length()?;
         let text = std::str::from_utf8(from.take(length)?).map_err(|_| Malformed::Text)?;
         Ok(text.to_owned())
@@ -213,7 +213,7 @@ impl<T: Coded> Coded for Option<T> {
         }
     }
 
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn read(from: &mut MessageReader<'_>) -> Result<Self, Malformed> {
         Ok(if bool::read(from)? { Some(T::read(from)?) } else { None })
     }
 }
@@ -224,7 +224,7 @@ impl<T: Coded> Coded for Vec<T> {
         self.iter().take(length).for_each(|entry| entry.write(to));
     }
 
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn read(from: &mut MessageReader<'_>) -> Result<Self, Malformed> {
         let entries = from.entries()?;
         let mut list = Self::new();
         for _ in 0..entries {
@@ -243,7 +243,7 @@ impl<V: Coded> Coded for BTreeMap<String, V> {
         }
     }
 
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn read(from: &mut MessageReader<'_>) -> Result<Self, Malformed> {
         let entries = from.entries()?;
         let mut map = Self::new();
         for _ in 0..entries {
@@ -259,7 +259,7 @@ impl<A: Coded, B: Coded> Coded for (A, B) {
         self.1.write(to);
     }
 
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn read(from: &mut MessageReader<'_>) -> Result<Self, Malformed> {
         Ok((A::read(from)?, B::read(from)?))
     }
 }

@@ -14,7 +14,7 @@ use evenkeel_model::workload::{
     Requested, ScorePolicy, SourceKind, Workload,
 };
 
-use crate::coded::{Coded, Malformed, Reader, coded, coded_enum};
+use crate::coded::{Coded, Malformed, MessageReader, coded, coded_enum};
 
 /// All that one source sees at one address; it takes the place of what it saw before.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,7 +88,7 @@ macro_rules! units {
                 self.get().write(to);
             }
 
-            fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+            fn read(from: &mut MessageReader<'_>) -> Result<Self, Malformed> {
                 Ok(Self::new(u64::read(from)?))
             }
         }
@@ -102,7 +102,7 @@ impl Coded for Quantity {
         self.format().write(to);
     }
 
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn read(from: &mut MessageReader<'_>) -> Result<Self, Malformed> {
         let (nano, format) = (i128::read(from)?, Format::read(from)?);
         let quantity = Self::from_nano(nano, format);
         // Beyond what there are, it would be another one.
@@ -117,7 +117,7 @@ impl Coded for ResourceList {
         entries.write(to);
     }
 
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn read(from: &mut MessageReader<'_>) -> Result<Self, Malformed> {
         let (entries, mut list) = (BTreeMap::<String, Quantity>::read(from)?, Self::new());
         for (name, quantity) in entries {
             list.set(ResourceName::parse(&name).map_err(|_| Malformed::Text)?, quantity);

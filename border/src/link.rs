@@ -22,9 +22,9 @@ use tokio::time::Instant;
 
 use crate::ask::Failure;
 use crate::coded::Coded as _;
-use crate::packet::{HEAD, Kind, MOST_BYTES, Packet, read};
+use crate::packet::{HEAD, MOST_BYTES, Packet, PacketKind, read};
 use crate::socket;
-use table::Table;
+use table::ChannelTable;
 
 /// Messages of a channel that may be on the way, each direction.
 pub const WINDOW: u32 = 4;
@@ -74,21 +74,21 @@ pub enum Ended {
 
 /// The socket, and all channels over it.
 #[derive(Clone)]
-pub struct Link(Arc<Inner>);
+pub struct Link(Arc<LinkState>);
 
-struct Inner {
+struct LinkState {
     /// Of the type for datagrams because that is what tokio has for sockets that keep messages apart; it is sent on and received from here
     /// alone.
     socket: UnixDatagram,
     bounds: Bounds,
-    table: Table,
+    table: ChannelTable,
     /// Credits and ends wait to be sent.
     control: Notify,
 }
 
 /// A conversation. Dropped before it has ended, it ends: the other side is told.
 pub struct Channel {
-    link: Arc<Inner>,
+    link: Arc<LinkState>,
     id: u32,
 }
 
@@ -99,10 +99,10 @@ impl Link {
     /// When the socket cannot be used.
     pub fn start(end: OwnedFd, side: Side, bounds: Bounds) -> io::Result<(Self, mpsc::Receiver<Channel>)> {
         rustix::io::ioctl_fionbio(&end, true)?;
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(LinkState {
             socket: UnixDatagram::from_std(end.into())?,
             bounds,
-            table: Table::new(side, bounds),
+            table: ChannelTable::new(side, bounds),
             control: Notify::new(),
         });
         // As many as may be open.
@@ -127,7 +127,7 @@ impl Link {
     pub async fn open(&self) -> Result<Channel, Ended> {
         let id = self.0.table.open()?;
         let channel = Channel { link: Arc::clone(&self.0), id };
-        self.0.send(Packet { channel: id, kind: Kind::Open, body: &[] }, None).await?;
+        self.0.send(Packet { channel: id, kind: PacketKind::Open, body: &[] }, None).await?;
         Ok(channel)
     }
 
@@ -142,7 +142,7 @@ impl Link {
     }
 }
 
-impl Inner {
+impl LinkState {
     async fn send(&self, packet: Packet<'_>, descriptor: Option<BorrowedFd<'_>>) -> Result<(), Ended> {
         let bytes = packet.bytes();
         let sent = async {
@@ -208,13 +208,13 @@ impl Inner {
             while let Some((id, credits)) = self.table.next_control() {
                 let body = credits.message();
                 let packet = match credits {
-                    0 => Packet { channel: id, kind: Kind::End, body: &[] },
-                    _ => Packet { channel: id, kind: Kind::Credit, body: &body },
+                    0 => Packet { channel: id, kind: PacketKind::End, body: &[] },
+                    _ => Packet { channel: id, kind: PacketKind::Credit, body: &body },
                 };
                 if let Err(ended) = self.send(packet, None).await {
                     return ended.to_string();
                 }
-                if packet.kind == Kind::End {
+                if packet.kind == PacketKind::End {
                     self.table.told_end(id);
                 }
             }
@@ -240,10 +240,10 @@ impl Channel {
         self.link.table.credit(self.id).await?;
         let (mut rest, most) = (message, MOST_BYTES - HEAD);
         while let Some((body, more)) = rest.split_at_checked(most).filter(|(_, more)| !more.is_empty()) {
-            self.link.send(Packet { channel: self.id, kind: Kind::Part, body }, None).await?;
+            self.link.send(Packet { channel: self.id, kind: PacketKind::Part, body }, None).await?;
             rest = more;
         }
-        self.link.send(Packet { channel: self.id, kind: Kind::Last, body: rest }, descriptor).await
+        self.link.send(Packet { channel: self.id, kind: PacketKind::Last, body: rest }, descriptor).await
     }
 
     /// The next message. Given up before it is there, it is not lost.
@@ -269,7 +269,7 @@ impl Channel {
         let body = how.err().map(|failure| failure.message()).unwrap_or_default();
         let body = body.get(..MOST_BYTES - HEAD).unwrap_or(&body);
         if self.link.table.finish(self.id) {
-            let packet = Packet { channel: self.id, kind: Kind::End, body };
+            let packet = Packet { channel: self.id, kind: PacketKind::End, body };
             if self.link.send(packet, None).await.is_ok() {
                 self.link.table.told_end(self.id);
             }

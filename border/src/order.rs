@@ -6,14 +6,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use evenkeel_proto::v1;
 
-use crate::coded::{Bytes, Coded, Malformed, Reader, coded, coded_enum};
+use crate::coded::{Bytes, Coded, Malformed, MessageReader, coded, coded_enum};
 
 /// An order; each has a channel of its own.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Order {
     /// To show that it lives: each message is sent back.
     Alive,
-    /// To serve; given once, first of all. Messages that follow are [`Changed`] files.
+    /// To serve; given once, first of all. Messages that follow are [`ChangedFile`] files.
     Serve(Serve),
     /// To hold a stream to a recommender. Messages there are encoded `StreamRequest`s, messages back are [`crate::told::Told`].
     Stream(Call),
@@ -74,7 +74,7 @@ pub struct Address {
     pub at: At,
     /// Served with TLS.
     pub tls: bool,
-    /// The file of the token to ask by, as [`Changed`] numbers it.
+    /// The file of the token to ask by, as [`ChangedFile`] numbers it.
     pub token: Option<Bytes>,
 }
 
@@ -91,16 +91,16 @@ pub struct Tls {
 
 /// A file that changed while it is served with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Changed {
+pub struct ChangedFile {
     /// Which.
-    pub file: File,
+    pub file: ServedFile,
     /// What it holds now.
     pub now: Bytes,
 }
 
 /// One of the files that addresses are served with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum File {
+pub enum ServedFile {
     /// The certificate.
     Cert,
     /// Its key.
@@ -113,7 +113,7 @@ pub enum File {
     MetricsToken,
 }
 
-coded_enum!(File { 1 = Cert, 2 = Key, 3 = ClientCa(at), 4 = ServiceToken, 5 = MetricsToken });
+coded_enum!(ServedFile { 1 = Cert, 2 = Key, 3 = ClientCa(at), 4 = ServiceToken, 5 = MetricsToken });
 
 /// A recommender, and what vouches for it and for this node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -242,7 +242,7 @@ coded! {
     Serve { socket, service, metrics, dashboard, tls, types }
     Address { at, tls, token }
     Tls { cert, key, client_ca }
-    Changed { file, now }
+    ChangedFile { file, now }
     Call { address, ca, pair, name, token, insecure }
     Sign { call, request }
     Renew { call, csr }
@@ -268,7 +268,7 @@ impl Coded for At {
         self.0.port().write(to);
     }
 
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn read(from: &mut MessageReader<'_>) -> Result<Self, Malformed> {
         let ip = match u8::read(from)? {
             4 => IpAddr::V4(Ipv4Addr::from(u32::read(from)?)),
             6 => {

@@ -3,7 +3,7 @@
 //! A packet belongs to a channel. A message is one or more packets; the last says that it is. The kernel keeps packets apart, so that no
 //! length stands in front.
 
-use crate::coded::{Coded as _, Malformed, Reader, VERSION};
+use crate::coded::{Coded as _, Malformed, MessageReader, VERSION};
 
 /// Largest packet: a few fit into a socket's buffer, which holds 200 KiB by default (`net.core.wmem_default`).
 pub const MOST_BYTES: usize = 32 << 10;
@@ -12,7 +12,7 @@ pub const HEAD: usize = 6;
 
 /// What a packet is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum PacketKind {
     /// The channel begins. No body.
     Open,
     /// A part of a message; more follow.
@@ -31,7 +31,7 @@ pub struct Packet<'a> {
     /// Its channel.
     pub channel: u32,
     /// What it is.
-    pub kind: Kind,
+    pub kind: PacketKind,
     /// What it carries.
     pub body: &'a [u8],
 }
@@ -43,11 +43,11 @@ impl Packet<'_> {
         let mut bytes = Vec::with_capacity(HEAD + self.body.len());
         bytes.push(VERSION);
         bytes.push(match self.kind {
-            Kind::Open => 1,
-            Kind::Part => 2,
-            Kind::Last => 3,
-            Kind::Credit => 4,
-            Kind::End => 5,
+            PacketKind::Open => 1,
+            PacketKind::Part => 2,
+            PacketKind::Last => 3,
+            PacketKind::Credit => 4,
+            PacketKind::End => 5,
         });
         self.channel.write(&mut bytes);
         bytes.extend_from_slice(self.body);
@@ -64,17 +64,17 @@ pub fn read(bytes: &[u8]) -> Result<Packet<'_>, Malformed> {
     if bytes.len() > MOST_BYTES {
         return Err(Malformed::Long(bytes.len() - MOST_BYTES));
     }
-    let mut reader = Reader::new(head);
+    let mut reader = MessageReader::new(head);
     let version = u8::read(&mut reader)?;
     if version != VERSION {
         return Err(Malformed::Value(version.into()));
     }
     let kind = match u8::read(&mut reader)? {
-        1 => Kind::Open,
-        2 => Kind::Part,
-        3 => Kind::Last,
-        4 => Kind::Credit,
-        5 => Kind::End,
+        1 => PacketKind::Open,
+        2 => PacketKind::Part,
+        3 => PacketKind::Last,
+        4 => PacketKind::Credit,
+        5 => PacketKind::End,
         other => return Err(Malformed::Value(other.into())),
     };
     Ok(Packet { channel: u32::read(&mut reader)?, kind, body })

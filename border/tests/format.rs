@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use evenkeel_border::ask::{Amount, Ask, Decisions, Failure, Filter};
+use evenkeel_border::ask::{Amount, Ask, DecisionFilter, Decisions, Failure};
 use evenkeel_border::coded::{Bytes, Coded, Malformed};
 use evenkeel_border::found::{Problem, Read};
 use evenkeel_border::order::{
-    Address, At, Authority, Call, Changed, File, Kubelet, Manifest, Order, Renew, Serve, Sign, Tls, Units,
+    Address, At, Authority, Call, ChangedFile, Kubelet, Manifest, Order, Renew, Serve, ServedFile, Sign, Tls,
+    Units,
 };
-use evenkeel_border::packet::{HEAD, Kind, MOST_BYTES, Packet, read};
+use evenkeel_border::packet::{HEAD, MOST_BYTES, Packet, PacketKind, read};
 use evenkeel_border::told::{Answer, Kubelets, PodList, Told};
 use evenkeel_model::workload::{
     CgroupBinding, ContainerKind, Managed, OomKill, PodFacts, PodRef, Requested, ScorePolicy, SourceKind,
@@ -32,7 +33,7 @@ fn check<T: Coded + PartialEq + Debug>(value: &T) {
 
 #[test]
 fn questions_read_back() {
-    let filter = Filter { kind: "hold".into(), text: "web ü".into(), page: 3 };
+    let filter = DecisionFilter { kind: "hold".into(), text: "web ü".into(), page: 3 };
     let decisions = Decisions {
         from_seq: 7,
         since_usec: u64::MAX,
@@ -106,8 +107,14 @@ fn orders_read_back() {
     ] {
         check(&order);
     }
-    for file in [File::Cert, File::Key, File::ClientCa(3), File::ServiceToken, File::MetricsToken] {
-        check(&Changed { file, now: pem() });
+    for file in [
+        ServedFile::Cert,
+        ServedFile::Key,
+        ServedFile::ClientCa(3),
+        ServedFile::ServiceToken,
+        ServedFile::MetricsToken,
+    ] {
+        check(&ChangedFile { file, now: pem() });
     }
 }
 
@@ -209,7 +216,7 @@ proptest! {
         again::<Told>(&bytes);
         again::<Answer>(&bytes);
         again::<Failure>(&bytes);
-        again::<Changed>(&bytes);
+        again::<ChangedFile>(&bytes);
         again::<Kubelets>(&bytes);
         again::<Read>(&bytes);
         if let Ok(packet) = read(&bytes) {
@@ -219,7 +226,7 @@ proptest! {
 
     #[test]
     fn packets_read_back(channel: u32, body in proptest::collection::vec(any::<u8>(), 0..MOST_BYTES - HEAD)) {
-        for kind in [Kind::Open, Kind::Part, Kind::Last, Kind::Credit, Kind::End] {
+        for kind in [PacketKind::Open, PacketKind::Part, PacketKind::Last, PacketKind::Credit, PacketKind::End] {
             let packet = Packet { channel, kind, body: &body };
             let bytes = packet.bytes();
             prop_assert_eq!(read(&bytes), Ok(packet));

@@ -49,7 +49,7 @@ pub(crate) type PodName = (String, String);
 
 /// One pod's place in the order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Place {
+struct AdmittedPod {
     namespace: String,
     name: String,
     /// When its manifest was first seen, microseconds since 1970.
@@ -59,14 +59,14 @@ struct Place {
 }
 
 #[derive(Serialize, Deserialize)]
-struct File {
+struct AdmissionFile {
     version: u32,
-    pods: Vec<Place>,
+    pods: Vec<AdmittedPod>,
 }
 
 /// What a look at all pods found.
 #[derive(Debug, Default)]
-pub(crate) struct Verdict {
+pub(crate) struct AdmissionResult {
     /// What is short for each pod that does not fit.
     pub short: BTreeMap<PodName, String>,
     /// What is news.
@@ -78,7 +78,7 @@ pub(crate) struct Verdict {
 /// The pods of manifests in their order.
 pub(crate) struct Admission {
     /// First to last: admitted ones, then by the time they were first seen.
-    places: Vec<Place>,
+    places: Vec<AdmittedPod>,
     told: BTreeMap<PodName, String>,
     /// `None` where nothing is kept.
     file: Option<PathBuf>,
@@ -108,21 +108,26 @@ impl Admission {
         let all = merged.bound.iter().map(|bound| &bound.workload);
         let (asked, _) = of_manifests(all.chain(&merged.waiting));
         let admitted = self.places.iter().filter(|place| place.admitted.is_some());
-        let admitted: BTreeSet<PodName> = admitted.map(Place::key).collect();
+        let admitted: BTreeSet<PodName> = admitted.map(AdmittedPod::key).collect();
         let why = "what else this node runs is not known yet";
         asked.into_keys().filter(|key| !admitted.contains(key)).map(|key| (key, why.to_owned())).collect()
     }
 
     /// Looks at all pods of manifests: whether each fits into what is allocatable beside those before it and whatever
     /// else is there.
-    pub(crate) fn look(&mut self, merged: &Merged, allocatable: &ResourceList, now_usec: u64) -> Verdict {
+    pub(crate) fn look(
+        &mut self,
+        merged: &Merged,
+        allocatable: &ResourceList,
+        now_usec: u64,
+    ) -> AdmissionResult {
         let all = merged.bound.iter().map(|bound| &bound.workload);
         let (asked, by_pod) = of_manifests(all.clone().chain(&merged.waiting));
         let others = all.filter(|workload| workload.source != SourceKind::Manifests);
         let mut taken = allocatable::requested(others.map(|workload| &**workload));
         let before = self.places.clone();
         self.take_in(&asked, now_usec);
-        let mut verdict = Verdict::default();
+        let mut verdict = AdmissionResult::default();
         // Whoever keeps its place first.
         for place in &mut self.places {
             let Some(asks) = asked.get(&place.key()) else { continue };
@@ -153,11 +158,11 @@ impl Admission {
     /// Forgets pods without a manifest, and gives new ones the last places.
     fn take_in(&mut self, asked: &BTreeMap<PodName, ResourceList>, now_usec: u64) {
         self.places.retain(|place| asked.contains_key(&place.key()));
-        let known: BTreeSet<PodName> = self.places.iter().map(Place::key).collect();
+        let known: BTreeSet<PodName> = self.places.iter().map(AdmittedPod::key).collect();
         // A clock set back gives nobody a place before others.
         let since_usec = self.places.iter().map(|place| place.since_usec).fold(now_usec, u64::max);
         let new = asked.keys().filter(|key| !known.contains(*key));
-        self.places.extend(new.map(|(namespace, name)| Place {
+        self.places.extend(new.map(|(namespace, name)| AdmittedPod {
             namespace: namespace.clone(),
             name: name.clone(),
             since_usec,
@@ -193,12 +198,12 @@ impl Admission {
     /// When it cannot be written; the old one stays.
     pub(crate) fn save(&self) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
-        let body = serde_json::to_vec(&File { version: VERSION, pods: self.places.clone() })?;
+        let body = serde_json::to_vec(&AdmissionFile { version: VERSION, pods: self.places.clone() })?;
         private::replace(file, &sealed::file(&body), true)
     }
 }
 
-impl Place {
+impl AdmittedPod {
     fn key(&self) -> PodName {
         (self.namespace.clone(), self.name.clone())
     }
@@ -245,7 +250,7 @@ pub(crate) fn sentence(mode: Mode, short: &BTreeMap<PodName, String>) -> String 
 }
 
 /// The places kept in a file, and whether it is damaged.
-fn read(file: &Path) -> (Vec<Place>, bool) {
+fn read(file: &Path) -> (Vec<AdmittedPod>, bool) {
     let bytes = match private::read(file) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return (Vec::new(), false),
@@ -255,7 +260,7 @@ fn read(file: &Path) -> (Vec<Place>, bool) {
         }
     };
     let sealed::Body::Whole(body) = sealed::body(&bytes) else { return (Vec::new(), true) };
-    match serde_json::from_slice::<File>(body) {
+    match serde_json::from_slice::<AdmissionFile>(body) {
         Ok(file) if file.version == VERSION => (file.pods, false),
         _ => (Vec::new(), true),
     }

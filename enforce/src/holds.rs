@@ -112,13 +112,13 @@ impl Holds {
         &self,
         reader: &dyn HostReader,
         writer: &mut dyn HostWriter,
-        wish: Wish<'_>,
+        wish: HoldRequest<'_>,
     ) -> Result<Outcome, String> {
         let ended = lock(&self.ended);
         if *ended {
             return Err("the agent ends".to_owned());
         }
-        let Wish { at, value, tracked, by, why } = wish;
+        let HoldRequest { at, value, tracked, by, why } = wish;
         let knob = value.knob();
         let write = Write::cgroup(at.clone(), value);
         let key = (at.inode, knob);
@@ -214,7 +214,7 @@ impl Holds {
 
 /// What is to be held.
 #[derive(Debug)]
-pub(crate) struct Wish<'a> {
+pub(crate) struct HoldRequest<'a> {
     /// Whose knob.
     pub at: &'a CgroupRef,
     /// Knob and value.
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
     use crate::testing::tracked;
     use evenkeel_host::fake::FakeKernel;
-    use evenkeel_host::hierarchy::{Hierarchy, Mode};
+    use evenkeel_host::hierarchy::{CgroupMode, Hierarchy};
     use evenkeel_model::units::{Bytes, Limit};
 
     fn high(mib: u64) -> Setting {
@@ -249,13 +249,13 @@ mod tests {
         Holds::new(transients)
     }
 
-    fn wish<'a>(at: &'a CgroupRef, value: Setting, tracked: &'a Arc<Tracked>) -> Wish<'a> {
-        Wish { at, value, tracked, by: Holder::Pressure, why: "because".into() }
+    fn wish<'a>(at: &'a CgroupRef, value: Setting, tracked: &'a Arc<Tracked>) -> HoldRequest<'a> {
+        HoldRequest { at, value, tracked, by: Holder::Pressure, why: "because".into() }
     }
 
     #[test]
     fn a_hold_keeps_the_first_value_and_gives_it_back() {
-        let kernel = FakeKernel::new(Mode::V2);
+        let kernel = FakeKernel::new(CgroupMode::V2);
         kernel.with(|state| {
             state.add_cgroup("/c");
             state.set("/c", high(500));
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn what_somebody_else_froze_is_not_ours_to_thaw() {
-        let kernel = FakeKernel::new(Mode::V2);
+        let kernel = FakeKernel::new(CgroupMode::V2);
         kernel.with(|state| {
             state.add_cgroup("/c");
             state.set("/c", Setting::CgroupFreeze(true));
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn repair_undoes_everything_at_once() {
-        let kernel = FakeKernel::new(Mode::V2);
+        let kernel = FakeKernel::new(CgroupMode::V2);
         kernel.with(|state| state.add_cgroup("/c"));
         let at = kernel.cgroup("/c").unwrap().place(Hierarchy::V2).unwrap().clone();
         let (holds, who) = (holds(), Arc::new(tracked("c")));

@@ -56,7 +56,7 @@ impl Switch {
 
 /// One word of the recommender.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Offer {
+pub struct OverlayOffer {
     /// Grows with every word.
     pub number: u64,
     /// The panic switch, where it is on: it holds until another word says otherwise, however long that takes.
@@ -75,7 +75,7 @@ pub struct Offer {
 
 /// A container that is not given what was said of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Refusal {
+pub struct OverlayRefusal {
     /// Pod, `namespace/name`.
     pub pod: String,
     /// Container.
@@ -87,17 +87,17 @@ pub struct Refusal {
 /// The last word, shared by the stream and the converger.
 #[derive(Default)]
 pub struct Overlays {
-    inner: Mutex<Inner>,
+    inner: Mutex<OverlayState>,
 }
 
 #[derive(Default)]
-struct Inner {
-    last: Option<Offer>,
+struct OverlayState {
+    last: Option<OverlayOffer>,
     bell: Option<Waker>,
     /// Words that were refused.
     refused: u64,
     /// Of the last word. At most one a container of the node.
-    refusals: Arc<[Refusal]>,
+    refusals: Arc<[OverlayRefusal]>,
     /// At most one a container of the node.
     in_force: Arc<InForce>,
 }
@@ -109,7 +109,7 @@ impl Overlays {
     }
 
     /// The last word.
-    pub fn last(&self) -> Option<Offer> {
+    pub fn last(&self) -> Option<OverlayOffer> {
         lock(&self.inner).last.clone()
     }
 
@@ -119,12 +119,12 @@ impl Overlays {
     }
 
     /// Containers that are not given what the last word said of them, by name.
-    pub fn refusals(&self) -> Arc<[Refusal]> {
+    pub fn refusals(&self) -> Arc<[OverlayRefusal]> {
         Arc::clone(&lock(&self.inner).refusals)
     }
 
     /// Says which these are now.
-    pub(crate) fn set_refusals(&self, mut refusals: Vec<Refusal>) {
+    pub(crate) fn set_refusals(&self, mut refusals: Vec<OverlayRefusal>) {
         refusals.sort_unstable();
         lock(&self.inner).refusals = refusals.into();
     }
@@ -145,7 +145,7 @@ impl Overlays {
     /// The panic switch was on when the agent last ran: it is on until the recommender says otherwise.
     pub fn resume(&self, switch: Switch, made_usec: u64, now: Instant) {
         say_switch(None, Some(&switch));
-        let offer = Offer {
+        let offer = OverlayOffer {
             number: 0,
             panic: Some(switch),
             made_usec,
@@ -158,7 +158,7 @@ impl Overlays {
     }
 
     /// Takes a word in, or why one that cannot be meant is refused: then the one before holds until it is too old.
-    pub fn take(&self, read: Result<Offer, String>) {
+    pub fn take(&self, read: Result<OverlayOffer, String>) {
         let mut inner = lock(&self.inner);
         match read {
             Ok(mut offer) => {

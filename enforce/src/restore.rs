@@ -30,7 +30,7 @@ const GONE: &str = "gone";
 
 /// What became of one original.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct RestoreReport {
     /// Process or cgroup.
     pub target: String,
     /// Kernel file.
@@ -43,7 +43,7 @@ pub struct Report {
     pub result: String,
 }
 
-impl Report {
+impl RestoreReport {
     /// The original could not be put back.
     #[must_use]
     pub fn is_failed(&self) -> bool {
@@ -61,7 +61,7 @@ impl Report {
 ///
 /// # Errors
 /// When the journal cannot be read, or the kernel's files are not there.
-pub fn everything(config: &Config, systemd: OpenSystemd) -> anyhow::Result<Vec<Report>> {
+pub fn everything(config: &Config, systemd: OpenSystemd) -> anyhow::Result<Vec<RestoreReport>> {
     let (roots, tree) = kernel::open_tree(config)?;
     let boot = boot_id(&roots).map_err(kernel::with_remedy)?;
     let dir = &config.state_dir;
@@ -96,7 +96,7 @@ fn undo_transients(
     reader: &dyn HostReader,
     writer: &mut dyn HostWriter,
     transients: &Transients,
-) -> Vec<Report> {
+) -> Vec<RestoreReport> {
     let mut reports = Vec::new();
     for entry in transients.to_undo() {
         let target = Target::Cgroup(entry.at.clone());
@@ -120,7 +120,7 @@ pub(crate) fn restore(
     reader: &dyn HostReader,
     writer: &mut dyn HostWriter,
     journal: &mut Journal,
-) -> Vec<Report> {
+) -> Vec<RestoreReport> {
     let mut reports = Vec::new();
     for at in journal.left_frozen().to_vec() {
         let outcome = writer.apply(&freeze_write(&at, false));
@@ -274,7 +274,7 @@ fn commonest(originals: &[&Original]) -> Option<(Setting, Setting)> {
     counts.into_iter().max_by_key(|((old, _), count)| (*count, old.to_string())).map(|(pair, _)| pair)
 }
 
-fn report(target: &Target, set: Setting, original: Setting, outcome: &Outcome) -> Report {
+fn report(target: &Target, set: Setting, original: Setting, outcome: &Outcome) -> RestoreReport {
     let result = match outcome {
         Outcome::Written { .. } => "restored".to_owned(),
         Outcome::Unchanged { .. } => "holds it already".to_owned(),
@@ -289,8 +289,8 @@ fn report(target: &Target, set: Setting, original: Setting, outcome: &Outcome) -
     told(target, set, original, result)
 }
 
-fn told(target: &Target, set: Setting, original: Setting, result: String) -> Report {
-    Report {
+fn told(target: &Target, set: Setting, original: Setting, result: String) -> RestoreReport {
+    RestoreReport {
         target: target.to_string(),
         knob: original.knob().name(),
         set: set.to_string(),
@@ -303,7 +303,7 @@ fn told(target: &Target, set: Setting, original: Setting, result: String) -> Rep
 mod tests {
     use super::*;
     use evenkeel_host::fake::FakeKernel;
-    use evenkeel_host::hierarchy::Mode;
+    use evenkeel_host::hierarchy::CgroupMode;
     use evenkeel_model::units::OomScoreAdj;
 
     fn score(value: i64) -> Setting {
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn only_what_still_holds_our_value_is_put_back() {
-        let kernel = FakeKernel::new(Mode::V1);
+        let kernel = FakeKernel::new(CgroupMode::V1);
         kernel.with(|state| {
             state.add_cgroup("/c");
             for (pid, value) in [(10, 500), (11, 700), (12, 500)] {

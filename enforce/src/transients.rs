@@ -278,7 +278,7 @@ pub(crate) fn frozen(at: &CgroupRef) -> Entry {
 mod tests {
     use super::*;
     use evenkeel_host::fake::FakeKernel;
-    use evenkeel_host::hierarchy::{Hierarchy, Mode};
+    use evenkeel_host::hierarchy::{CgroupMode, Hierarchy};
     use evenkeel_model::units::{Bytes, Limit};
 
     fn high(mib: u64) -> Setting {
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn only_our_own_values_are_undone() {
-        let kernel = FakeKernel::new(Mode::V2);
+        let kernel = FakeKernel::new(CgroupMode::V2);
         kernel.with(|state| {
             state.add_cgroup("/c");
             state.set("/c", high(90));
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_guardian_reads_what_a_journal_tells() {
-        let kernel = FakeKernel::new(Mode::V2);
+        let kernel = FakeKernel::new(CgroupMode::V2);
         kernel.with(|state| state.add_cgroup("/c"));
         let at = place(&kernel);
         let mut standing = Standing::default();

@@ -2,11 +2,11 @@
 
 use std::fmt::Debug;
 
-use evenkeel_border::ask::{Ask, Decisions, Failure, Filter};
+use evenkeel_border::ask::{Ask, DecisionFilter, Decisions, Failure};
 use evenkeel_border::coded::{Bytes, Coded};
 use evenkeel_border::found::{Found, Problem, Read};
-use evenkeel_border::order::{Authority, Call, Changed, File, Order};
-use evenkeel_border::packet::{self, Kind, Packet};
+use evenkeel_border::order::{Authority, Call, ChangedFile, Order, ServedFile};
+use evenkeel_border::packet::{self, Packet, PacketKind};
 use evenkeel_border::told::{Answer, Kubelets, PodList, Told};
 use evenkeel_model::workload::SourceKind;
 
@@ -19,7 +19,7 @@ pub(crate) fn read(bytes: &[u8]) {
         2 => again::<Told>(bytes),
         3 => again::<Answer>(bytes),
         4 => again::<Failure>(bytes),
-        5 => again::<Changed>(bytes),
+        5 => again::<ChangedFile>(bytes),
         6 => again::<Kubelets>(bytes),
         7 => again::<Read>(bytes),
         8 => again::<Found>(bytes),
@@ -58,17 +58,20 @@ pub(crate) fn some() -> Vec<Vec<u8>> {
     };
     vec![
         after(0, Ask::WatchDecisions(decisions).message()),
-        after(0, Ask::DecisionsPage(Filter { text: "web".into(), ..Filter::default() }).message()),
+        after(
+            0,
+            Ask::DecisionsPage(DecisionFilter { text: "web".into(), ..DecisionFilter::default() }).message(),
+        ),
         after(1, Order::Stream(call).message()),
         after(1, Order::Authority(authority).message()),
         after(2, overlay),
         after(3, vec![0]),
         after(4, Failure { code: 3, message: "no".into() }.message()),
-        after(5, Changed { file: File::ClientCa(1), now: Bytes(vec![7; 20]) }.message()),
+        after(5, ChangedFile { file: ServedFile::ClientCa(1), now: Bytes(vec![7; 20]) }.message()),
         after(6, Kubelets::Refused((403, "no".into())).message()),
         after(6, Kubelets::Listed(PodList { refused: vec!["a".into()], ..PodList::default() }).message()),
         after(7, Read { problems: vec![problem], ..Read::default() }.message()),
         after(8, found.message()),
-        after(9, Packet { channel: 3, kind: Kind::Last, body: b"message" }.bytes()),
+        after(9, Packet { channel: 3, kind: PacketKind::Last, body: b"message" }.bytes()),
     ]
 }

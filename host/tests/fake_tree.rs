@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use evenkeel_host::error::Category;
 use evenkeel_host::fake::FakeTree;
-use evenkeel_host::hierarchy::{Controller, Hierarchy, Mode};
+use evenkeel_host::hierarchy::{CgroupMode, Controller, Hierarchy};
 use evenkeel_host::kernel_reader::KernelReader;
 use evenkeel_host::kernel_writer::KernelWriter;
 use evenkeel_host::knob::{Knob, Setting};
@@ -18,7 +18,7 @@ use evenkeel_model::units::{Bytes, CpuShares, Limit, OomScoreAdj};
 
 const PATH: &str = "/kubepods/pod1/c1";
 
-fn tree(mode: Mode) -> FakeTree {
+fn tree(mode: CgroupMode) -> FakeTree {
     let tree = FakeTree::new(mode).unwrap();
     tree.add_cgroup(PATH).unwrap();
     tree
@@ -39,7 +39,12 @@ fn v1(c: Controller) -> Hierarchy {
 }
 
 /// Sets files, takes one sample, compares the fields named.
-fn check(mode: Mode, files: &[(Hierarchy, &str, &str)], want: &[(Field, Option<u64>)], malformed: &[Field]) {
+fn check(
+    mode: CgroupMode,
+    files: &[(Hierarchy, &str, &str)],
+    want: &[(Field, Option<u64>)],
+    malformed: &[Field],
+) {
     let tree = tree(mode);
     for (hierarchy, file, text) in files {
         tree.set(*hierarchy, PATH, file, text).unwrap();
@@ -67,7 +72,7 @@ fn every_field_of_v2_is_read() {
     ];
     let values = [7, 3, 2, 9, 10_000, 7_500, 4_000, 8, 11, 12, 13, 4, 12].map(Some);
     let want: Vec<_> = Field::ALL.into_iter().zip(values).collect();
-    check(Mode::V2, &files, &want, &[]);
+    check(CgroupMode::V2, &files, &want, &[]);
 }
 
 #[test]
@@ -83,31 +88,36 @@ fn every_field_of_v1_and_hybrid_is_read_in_the_units_of_v2() {
     ];
     let mut values = [7, 3, 2, 9, 10_000, 7_500, 4_000, 8, 0, 0, 0, 4, 12].map(Some);
     let want: Vec<_> = Field::ALL.into_iter().zip(values).collect();
-    check(Mode::Hybrid, &files, &want, &[]);
+    check(CgroupMode::Hybrid, &files, &want, &[]);
     values[8..11].fill(None);
     let want: Vec<_> = Field::ALL.into_iter().zip(values).collect();
-    check(Mode::V1, &files, &want, &[]);
+    check(CgroupMode::V1, &files, &want, &[]);
 }
 
 #[test]
 fn malformed_files_cost_their_fields_only() {
     use Field::{CpuUsageUsec, MemoryCurrentBytes, MemoryWorkingSetBytes, Pids};
     let v2 = Hierarchy::V2;
-    check(Mode::V2, &[(v2, "pids.current", "many\n")], &[(Pids, None), (CpuUsageUsec, Some(0))], &[Pids]);
-    check(Mode::V2, &[(v2, "pids.current", "")], &[(Pids, None)], &[Pids]);
-    check(Mode::V2, &[(v2, "cpu.stat", "usage_usec -1\n")], &[(CpuUsageUsec, None)], &[CpuUsageUsec]);
+    check(
+        CgroupMode::V2,
+        &[(v2, "pids.current", "many\n")],
+        &[(Pids, None), (CpuUsageUsec, Some(0))],
+        &[Pids],
+    );
+    check(CgroupMode::V2, &[(v2, "pids.current", "")], &[(Pids, None)], &[Pids]);
+    check(CgroupMode::V2, &[(v2, "cpu.stat", "usage_usec -1\n")], &[(CpuUsageUsec, None)], &[CpuUsageUsec]);
     // A line this kernel does not have is no error.
-    check(Mode::V2, &[(v2, "cpu.stat", "")], &[(CpuUsageUsec, None)], &[]);
+    check(CgroupMode::V2, &[(v2, "cpu.stat", "")], &[(CpuUsageUsec, None)], &[]);
     // A cut line is not trusted.
     check(
-        Mode::V2,
+        CgroupMode::V2,
         &[(v2, "memory.stat", "anon 1\ninactive_file 12")],
         &[(MemoryWorkingSetBytes, None)],
         &[],
     );
     let huge = [(v2, "memory.current", "99999999999999999999\n")];
     check(
-        Mode::V2,
+        CgroupMode::V2,
         &huge,
         &[(MemoryCurrentBytes, None), (MemoryWorkingSetBytes, None)],
         &[MemoryCurrentBytes],
@@ -116,7 +126,7 @@ fn malformed_files_cost_their_fields_only() {
 
 #[test]
 fn an_idle_container_costs_one_read_until_its_turn_comes() {
-    let tree = tree(Mode::V2);
+    let tree = tree(CgroupMode::V2);
     let mut context = context(&tree, Plan::refresh_every(10));
     let mut reader = ContainerReader::open(&context, PATH).unwrap().reader;
     let mut at = |tick: u64| reader.sample(&mut context, Duration::from_secs(tick), tick).unwrap().0;
@@ -140,7 +150,7 @@ fn an_idle_container_costs_one_read_until_its_turn_comes() {
 
 #[test]
 fn missing_files_are_named_once_and_a_missing_cgroup_is_gone() {
-    let tree = tree(Mode::V2);
+    let tree = tree(CgroupMode::V2);
     std::fs::remove_file(tree.file(Hierarchy::V2, PATH, "io.pressure")).unwrap();
     let context = context(&tree, Plan::default());
     let before = context.descriptors().left();
@@ -154,7 +164,7 @@ fn missing_files_are_named_once_and_a_missing_cgroup_is_gone() {
 
 #[test]
 fn without_descriptors_a_replaced_cgroup_is_not_taken_for_the_old_one() {
-    let tree = tree(Mode::V2);
+    let tree = tree(CgroupMode::V2);
     let mut context = SampleContext::new(tree.open().unwrap(), Descriptors::within(0), Plan::default());
     let mut reader = ContainerReader::open(&context, PATH).unwrap().reader;
     reader.sample(&mut context, Duration::ZERO, 0).unwrap();
@@ -174,9 +184,9 @@ fn hands(tree: &FakeTree, deny: &[String]) -> (KernelReader, KernelWriter) {
 #[test]
 fn each_set_up_has_its_knobs_and_they_are_written() {
     for (mode, has, lacks) in [
-        (Mode::V1, Knob::CpuShares, Knob::CpuWeight),
-        (Mode::Hybrid, Knob::FreezerState, Knob::CgroupFreeze),
-        (Mode::V2, Knob::MemoryHigh, Knob::MemorySoftLimit),
+        (CgroupMode::V1, Knob::CpuShares, Knob::CpuWeight),
+        (CgroupMode::Hybrid, Knob::FreezerState, Knob::CgroupFreeze),
+        (CgroupMode::V2, Knob::MemoryHigh, Knob::MemorySoftLimit),
     ] {
         let tree = tree(mode);
         let (reader, mut writer) = hands(&tree, &[]);
@@ -196,7 +206,7 @@ fn each_set_up_has_its_knobs_and_they_are_written() {
 
 #[test]
 fn processes_of_the_whole_subtree_are_listed_and_strangers_left_out() {
-    let tree = tree(Mode::Hybrid);
+    let tree = tree(CgroupMode::Hybrid);
     tree.add_cgroup("/kubepods/pod1/c1/inner/deep").unwrap();
     tree.set_procs(PATH, &[30, 0, 10]).unwrap();
     tree.set_procs("/kubepods/pod1/c1/inner/deep", &[20, 10]).unwrap();
@@ -213,7 +223,7 @@ fn processes_of_the_whole_subtree_are_listed_and_strangers_left_out() {
 
 #[test]
 fn a_process_is_written_by_pid_and_start_time() {
-    let tree = tree(Mode::V2);
+    let tree = tree(CgroupMode::V2);
     tree.add_process(77_777, 42, 0, PATH).unwrap();
     let (reader, mut writer) = hands(&tree, &["/kube-system".to_owned()]);
     let id = reader.process(77_777).unwrap().id;
@@ -232,7 +242,7 @@ fn a_process_is_written_by_pid_and_start_time() {
 
 #[test]
 fn a_knob_that_is_missing_or_says_nonsense_has_its_category() {
-    let tree = tree(Mode::V2);
+    let tree = tree(CgroupMode::V2);
     std::fs::remove_file(tree.file(Hierarchy::V2, PATH, "memory.high")).unwrap();
     tree.set(Hierarchy::V2, PATH, "memory.max", "plenty\n").unwrap();
     let (reader, mut writer) = hands(&tree, &[]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use evenkeel_host::error::Category;
 use evenkeel_host::fake::FakeKernel;
 use evenkeel_host::freeze::{FreezeError, freeze_write, with_frozen};
-use evenkeel_host::hierarchy::{Controller, Hierarchy, Mode};
+use evenkeel_host::hierarchy::{CgroupMode, Controller, Hierarchy};
 use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::{CgroupRef, HostWriter};
@@ -14,15 +14,15 @@ use evenkeel_model::units::OomScoreAdj;
 
 const NO_TIME: Duration = Duration::ZERO;
 
-fn machine(mode: Mode) -> (FakeKernel, CgroupRef) {
+fn machine(mode: CgroupMode) -> (FakeKernel, CgroupRef) {
     let kernel = FakeKernel::new(mode);
     kernel.with(|k| {
         k.add_cgroup("/c");
         k.add_process(10, 1, OomScoreAdj::clamped(0), "/c");
     });
     let hierarchy = match mode {
-        Mode::V2 => Hierarchy::V2,
-        Mode::V1 | Mode::Hybrid => Hierarchy::V1(Controller::Freezer),
+        CgroupMode::V2 => Hierarchy::V2,
+        CgroupMode::V1 | CgroupMode::Hybrid => Hierarchy::V1(Controller::Freezer),
     };
     let place = kernel.cgroup("/c").unwrap().place(hierarchy).unwrap().clone();
     (kernel, place)
@@ -38,7 +38,7 @@ fn frozen(kernel: &FakeKernel) -> bool {
 
 #[test]
 fn nothing_forks_during_the_work_and_it_is_thawed_after_it() {
-    for mode in [Mode::V1, Mode::V2, Mode::Hybrid] {
+    for mode in [CgroupMode::V1, CgroupMode::V2, CgroupMode::Hybrid] {
         let (kernel, place) = machine(mode);
         let mut next = 11;
         kernel.before_listing(move |k| {
@@ -57,7 +57,7 @@ fn nothing_forks_during_the_work_and_it_is_thawed_after_it() {
 
 #[test]
 fn a_cgroup_that_does_not_freeze_in_time_is_thawed_without_the_work() {
-    let (kernel, place) = machine(Mode::V1);
+    let (kernel, place) = machine(CgroupMode::V1);
     kernel.with(|k| k.never_freezes("/c"));
     let error =
         with_frozen(&kernel, &mut kernel.clone(), &place, NO_TIME, |_| panic!("not frozen")).unwrap_err();
@@ -67,7 +67,7 @@ fn a_cgroup_that_does_not_freeze_in_time_is_thawed_without_the_work() {
 
 #[test]
 fn it_is_thawed_when_the_work_panics() {
-    let (kernel, place) = machine(Mode::V2);
+    let (kernel, place) = machine(CgroupMode::V2);
     let (hand, at) = (kernel.clone(), place);
     let done = std::thread::spawn(move || {
         with_frozen(&hand, &mut hand.clone(), &at, NO_TIME, |_| panic!("the work fails"))
@@ -79,7 +79,7 @@ fn it_is_thawed_when_the_work_panics() {
 
 #[test]
 fn what_others_froze_is_left_frozen_and_what_vanished_is_gone() {
-    let (kernel, place) = machine(Mode::V2);
+    let (kernel, place) = machine(CgroupMode::V2);
     kernel.clone().apply(&freeze_write(&place, true));
     let error = with_frozen(&kernel, &mut kernel.clone(), &place, NO_TIME, |_| ()).unwrap_err();
     assert!(matches!(error, FreezeError::AlreadyFrozen { .. }), "{error}");

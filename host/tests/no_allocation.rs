@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use evenkeel_host::fake::FakeTree;
-use evenkeel_host::hierarchy::Mode;
+use evenkeel_host::hierarchy::CgroupMode;
 use evenkeel_host::sampler::{ContainerReader, Descriptors, Plan, SampleContext};
 use evenkeel_model::sample::Field;
 
@@ -37,7 +37,7 @@ static COUNTING: Counting = Counting;
 
 #[test]
 fn a_tick_allocates_nothing() {
-    for mode in [Mode::V1, Mode::V2, Mode::Hybrid] {
+    for mode in [CgroupMode::V1, CgroupMode::V2, CgroupMode::Hybrid] {
         let tree = FakeTree::new(mode).unwrap();
         let opened = tree.open().unwrap();
         let mut readers = Vec::new();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{RealCgroup, wait_for};
 use evenkeel_host::fake::FakeTree;
-use evenkeel_host::hierarchy::{Controller, Hierarchy, Mode};
+use evenkeel_host::hierarchy::{CgroupMode, Controller, Hierarchy};
 use evenkeel_host::sampler::{Descriptors, Plan, SampleContext, TrafficReader};
 use evenkeel_host::write::CgroupRef;
 use evenkeel_model::traffic::{BlockIo, NetworkIo, Traffic};
@@ -26,7 +26,7 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(mode: Mode) -> Self {
+    fn new(mode: CgroupMode) -> Self {
         let tree = FakeTree::new(mode).unwrap();
         tree.add_cgroup(PATH).unwrap();
         devices(&tree, 1, 0);
@@ -58,7 +58,7 @@ fn devices(tree: &FakeTree, pid: u32, received: u64) {
 #[test]
 fn block_io_is_what_it_grew_by_in_both_versions() {
     let grown = BlockIo { read_bytes: 8192, written_bytes: 512, reads: 2, writes: 1 };
-    let mut v2 = Rig::new(Mode::V2);
+    let mut v2 = Rig::new(CgroupMode::V2);
     let set = |rig: &Rig, text: &str| rig.tree.set(Hierarchy::V2, PATH, "io.stat", text).unwrap();
     set(&v2, "8:0 rbytes=100 wbytes=0 rios=1 wios=0 dbytes=0 dios=0\n");
     assert_eq!(v2.look(), None, "nothing to compare with");
@@ -74,7 +74,7 @@ fn block_io_is_what_it_grew_by_in_both_versions() {
     set(&v2, "8:0 rbytes=x\n");
     assert_eq!(v2.look().unwrap().block, None);
 
-    let mut v1 = Rig::new(Mode::V1);
+    let mut v1 = Rig::new(CgroupMode::V1);
     let set = |rig: &Rig, file: &str, read: u64, write: u64| {
         let text = format!(
             "8:0 Read {read}\n8:0 Write {write}\n8:0 Total {}\nTotal {}\n",
@@ -91,7 +91,7 @@ fn block_io_is_what_it_grew_by_in_both_versions() {
 
 #[test]
 fn a_pods_network_is_read_through_one_process_and_the_hosts_is_not_counted() {
-    let mut rig = Rig::new(Mode::V2);
+    let mut rig = Rig::new(CgroupMode::V2);
     assert_eq!(rig.look(), None);
     assert_eq!(rig.look().unwrap().network, None, "no process yet");
     rig.tree.set_procs(PATH, &[77]).unwrap();
@@ -110,7 +110,7 @@ fn a_pods_network_is_read_through_one_process_and_the_hosts_is_not_counted() {
     devices(&rig.tree, 78, 4500);
     assert_eq!(rig.look().unwrap().network.unwrap().received_bytes, 500);
     // One in the namespace of the first process.
-    let mut host = Rig::new(Mode::V2);
+    let mut host = Rig::new(CgroupMode::V2);
     host.tree.set_procs(PATH, &[79]).unwrap();
     fs::create_dir_all(host.tree.roots().proc().join("79/net")).unwrap();
     let dev = |pid: u32| host.tree.roots().proc().join(pid.to_string()).join("net/dev");

@@ -39,7 +39,7 @@ use crate::api::Context;
 use crate::api::grpc::Api;
 use crate::api::http::Site;
 use crate::api::ready::{Own, Readiness};
-use crate::audit::{Audit, AuditOutcome, Object, Recorder, Ticket};
+use crate::audit::{Audit, AuditOutcome, AuditedChange, Object, Recorder, Ticket};
 use crate::authority::Authority;
 use crate::authority::service::{Enrollment, MAX_MESSAGE};
 use crate::config::{Config, LiveConfig, Sources};
@@ -429,7 +429,7 @@ async fn background(context: &Context, stopped: &watch::Receiver<bool>) -> anyho
                 let done = set.await.map_err(|error| format!("{error:#}"));
                 if done.is_ok() {
                     // The entry of the first try says that it failed.
-                    let (object, _, after) = change;
+                    let AuditedChange { object, after, .. } = change;
                     Ticket::own(context.readiness.audit(), &reason, "configuration")
                         .made(object, after)
                         .await;

@@ -57,6 +57,8 @@ const PROGRAMS: [&str; 5] = ["agent", "recommender", "cli", "tests", "fuzz"];
 const NOT_SHIPPED: [&str; 2] = ["tests", "fuzz"];
 /// Standard modules that reach out of the process.
 const OUTSIDE: [&str; 5] = ["env", "fs", "net", "process", "thread"];
+/// How often a name may be that of a type in shipped code.
+const MOST_OF_A_NAME: usize = 3;
 /// Files that are text and ours.
 const TEXT: [&str; 13] =
     ["rs", "toml", "md", "proto", "sh", "yaml", "yml", "json", "service", "socket", "conf", "txt", "html"];
@@ -392,4 +394,61 @@ fn nothing_is_unfinished_or_tied_to_one_machine() -> Result<()> {
     }
     assert_none("finished, and at home on every machine", &broken);
     Ok(())
+}
+
+/// Names of the types that shipped code of a file defines, one a line as rustfmt lays them out.
+fn type_names(text: &str) -> Vec<&str> {
+    let shipped = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    shipped.lines().filter_map(|line| type_name(line.trim_start())).collect()
+}
+
+fn type_name(line: &str) -> Option<&str> {
+    let inside = match line.strip_prefix("pub(") {
+        Some(rest) => rest.split_once(") ")?.1,
+        None => line.strip_prefix("pub ").unwrap_or(line),
+    };
+    let rest = ["struct ", "enum ", "trait "].iter().find_map(|keyword| inside.strip_prefix(keyword))?;
+    let name = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next()?;
+    (!name.is_empty()).then_some(name)
+}
+
+/// Whether a file is compiled into what is shipped.
+fn is_shipped(inside: &Path) -> bool {
+    let mut parts = inside.components().map(|part| part.as_os_str().to_string_lossy());
+    let folder = parts.next().unwrap_or_default();
+    !NOT_SHIPPED.contains(&&*folder)
+        && !parts.any(|part| matches!(&*part, "tests" | "examples" | "benches" | "fake"))
+        && !inside.to_string_lossy().ends_with("tests.rs")
+}
+
+#[test]
+fn a_type_name_is_defined_at_most_three_times() -> Result<()> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for path in sources()? {
+        let inside = path.strip_prefix(places::repository())?;
+        let text = std::fs::read_to_string(&path)?;
+        for name in type_names(&text).into_iter().filter(|_| is_shipped(inside)) {
+            found.entry(name.to_owned()).or_default().push(inside.display().to_string());
+        }
+    }
+    assert!(found.len() > 1000, "only {} names were found", found.len());
+    let broken: Vec<String> = found
+        .into_iter()
+        .filter(|(_, files)| files.len() > MOST_OF_A_NAME)
+        .map(|(name, files)| format!("{name}: {}", files.join(", ")))
+        .collect();
+    assert_none("a type has a name of its own, the field's where it has one", &broken);
+    Ok(())
+}
+
+#[test]
+fn the_test_of_type_names_sees_what_it_should() {
+    let text = "pub(crate) struct Lease {\n    enum Inner<'a>(\npub trait Read: Send {\nlet structure = 1;\n\
+        struct $name {\npub(crate) fn f() {}\n#[cfg(test)]\nmod tests {\nstruct Unseen;\n";
+    assert_eq!(type_names(text), ["Lease", "Inner", "Read"]);
+    assert!(is_shipped(Path::new("store/src/state/mod.rs")) && is_shipped(Path::new("agent/src/main.rs")));
+    for path in ["tests/src/lib.rs", "host/src/fake/tree.rs", "model/tests/pods.rs", "cli/src/wire_tests.rs"]
+    {
+        assert!(!is_shipped(Path::new(path)), "{path}");
+    }
 }

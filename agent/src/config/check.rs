@@ -26,7 +26,7 @@ use crate::trust::membership::Joining;
 
 use crate::sources::systemd::is_wanted;
 
-use super::valid::{Config, Sample, Serve, Sources, Stream};
+use super::valid::{Config, SamplerConfig, Serve, Sources, StreamConfig};
 
 /// Shortest and longest audit period: below, audits alone load a node of a thousand containers; above, a missed
 /// event would stay unnoticed for too long.
@@ -111,7 +111,7 @@ pub(crate) fn check(loaded: &Loaded) -> Result<Config, Vec<ConfigError>> {
             kernel_log: raw.features.kernel_log,
         },
     };
-    let sample = Sample { interval: c.span("sample.interval", raw.sample.interval.get(), INTERVAL) };
+    let sample = SamplerConfig { interval: c.span("sample.interval", raw.sample.interval.get(), INTERVAL) };
     let ring = ring::check(&mut c, &raw.ring);
     let stream = stream(&mut c, &raw.stream);
     enforce.state_dir = c.absolute("state_dir", &raw.state_dir);
@@ -249,7 +249,7 @@ fn converge(c: &mut Checker<'_>, raw: &raw::Converge) -> Converge {
     }
 }
 
-fn stream(c: &mut Checker<'_>, raw: &raw::Stream) -> Stream {
+fn stream(c: &mut Checker<'_>, raw: &raw::Stream) -> StreamConfig {
     let addresses = addresses(c, &raw.recommender.list());
     let spool = raw.spool_bytes.get();
     if !(SPOOL.0..=SPOOL.1).contains(&spool) {
@@ -279,7 +279,7 @@ fn stream(c: &mut Checker<'_>, raw: &raw::Stream) -> Stream {
     let clear = addresses.iter().filter_map(|address| reachable(c, address, &trust, joining.as_ref()));
     let clear: Vec<String> = clear.collect();
     let in_the_clear = (!clear.is_empty()).then(|| clear.join("; "));
-    Stream { recommenders: addresses, trust, joining, in_the_clear, spool_bytes: spool }
+    StreamConfig { recommenders: addresses, trust, joining, in_the_clear, spool_bytes: spool }
 }
 
 /// Recommenders at most.

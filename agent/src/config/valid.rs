@@ -33,11 +33,11 @@ pub(crate) struct Config {
     /// Resource types.
     pub types: Arc<ResourceTypes>,
     /// The sampler.
-    pub sample: Sample,
+    pub sample: SamplerConfig,
     /// Seconds to look back at.
     pub ring: RingRules,
     /// The stream to the recommender.
-    pub stream: Stream,
+    pub stream: StreamConfig,
     /// The processes that the agent is made of.
     pub parts: PartsRules,
     /// What the agent serves.
@@ -72,14 +72,14 @@ pub(crate) struct Sources {
 
 /// The sampler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sample {
+pub(crate) struct SamplerConfig {
     /// Time between ticks.
     pub interval: Duration,
 }
 
 /// The stream to the recommender.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stream {
+pub(crate) struct StreamConfig {
     /// Addresses such as `unix:///run/evenkeel/recommender.sock` or `http://127.0.0.1:9520`; none = no stream and no spool.
     pub recommenders: Vec<String>,
     /// What vouches for them, and for this node; read at each connection.

@@ -113,9 +113,9 @@ impl Heard {
     }
 
     /// Of one part; each is kept once.
-    pub(crate) fn take(&mut self, part: Part) -> anyhow::Result<Keeper> {
+    pub(crate) fn take(&mut self, part: Part) -> anyhow::Result<PartSupervisor> {
         let said = self.said.remove(&part).context("a part is kept once")?;
-        Ok(Keeper { way: Way::Starter { starter: Arc::clone(&self.starter), said }, pid: None })
+        Ok(PartSupervisor { way: Way::Starter { starter: Arc::clone(&self.starter), said }, pid: None })
     }
 }
 
@@ -128,13 +128,13 @@ enum Way {
 }
 
 /// Keeps one part running.
-pub(crate) struct Keeper {
+pub(crate) struct PartSupervisor {
     way: Way,
     /// Of the present one.
     pid: Option<u32>,
 }
 
-impl Keeper {
+impl PartSupervisor {
     /// Of a part that connects by itself; must be called on an asynchronous runtime.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use evenkeel_border::coded::{Bytes, Coded as _};
 use evenkeel_border::link::{Bounds, Channel, Link, Pace};
-use evenkeel_border::order::{Address, At, Changed, File, Order, Serve, Tls};
+use evenkeel_border::order::{Address, At, ChangedFile, Order, Serve, ServedFile, Tls};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -39,7 +39,7 @@ const MOST_BYTES: u64 = 1 << 20;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The work of the network's part.
-pub(crate) struct Served {
+pub(crate) struct NetworkWork {
     /// The way to it for streams.
     pub gate: Gate,
     /// What it is answered from.
@@ -50,7 +50,7 @@ pub(crate) struct Served {
     pub types: String,
 }
 
-impl Duty for Served {
+impl Duty for NetworkWork {
     const PART: Part = Part::Network;
     const BOUNDS: Bounds = BOUNDS;
 
@@ -63,7 +63,7 @@ impl Duty for Served {
         self.gate.set(Some(link.clone()));
         tasks.spawn(answer(self.local.clone(), asks));
         let config = &self.local.agent().context.config;
-        let files = Files::of(config);
+        let files = AddressFiles::of(config);
         let order = files.order(config, self.types.clone());
         let socket = self.socket.try_clone().context("no descriptor of the agent's socket")?;
         Ok(ending(tasks, files.serve(link.clone(), order, socket)))
@@ -92,26 +92,26 @@ async fn answer(local: Local, mut asks: mpsc::Receiver<Channel>) {
 
 /// The files that addresses are served with.
 #[derive(Debug, Clone)]
-struct Files(Vec<(File, PathBuf)>);
+struct AddressFiles(Vec<(ServedFile, PathBuf)>);
 
 /// Tells one state of a file from another.
 type Print = Option<(u64, u64, i64, i64)>;
 
-impl Files {
+impl AddressFiles {
     fn of(config: &Config) -> Self {
         let rules = &config.trust;
         let mut files = Vec::new();
         if let Some(tls) = &rules.files {
-            files.extend([(File::Cert, tls.cert.clone()), (File::Key, tls.key.clone())]);
+            files.extend([(ServedFile::Cert, tls.cert.clone()), (ServedFile::Key, tls.key.clone())]);
             let authorities = tls.client_ca.iter().zip(0_u8..);
-            files.extend(authorities.map(|(path, at)| (File::ClientCa(at), path.clone())));
+            files.extend(authorities.map(|(path, at)| (ServedFile::ClientCa(at), path.clone())));
         }
-        files.extend(rules.service.token.clone().map(|path| (File::ServiceToken, path)));
-        files.extend(rules.metrics.token.clone().map(|path| (File::MetricsToken, path)));
+        files.extend(rules.service.token.clone().map(|path| (ServedFile::ServiceToken, path)));
+        files.extend(rules.metrics.token.clone().map(|path| (ServedFile::MetricsToken, path)));
         Self(files)
     }
 
-    fn bytes(&self, file: File) -> Option<Bytes> {
+    fn bytes(&self, file: ServedFile) -> Option<Bytes> {
         let (_, path) = self.0.iter().find(|(known, _)| *known == file)?;
         // One that cannot be read holds nothing, by which nobody is let in; it is looked at again.
         Some(Bytes(read(path).unwrap_or_default()))
@@ -120,23 +120,23 @@ impl Files {
     /// What is to be served.
     fn order(&self, config: &Config, types: String) -> Serve {
         let (serve, rules) = (&config.serve, &config.trust);
-        let address = |at: Option<std::net::SocketAddr>, tls: bool, token: File| {
+        let address = |at: Option<std::net::SocketAddr>, tls: bool, token: ServedFile| {
             Some(Address { at: At(at?), tls, token: self.bytes(token) })
         };
         let is_served = |guard: &Guard| guard.tls && rules.files.is_some();
         let tls = rules.files.as_ref().map(|files| Tls {
-            cert: self.bytes(File::Cert).unwrap_or_default(),
-            key: self.bytes(File::Key).unwrap_or_default(),
+            cert: self.bytes(ServedFile::Cert).unwrap_or_default(),
+            key: self.bytes(ServedFile::Key).unwrap_or_default(),
             client_ca: (0_u8..)
                 .zip(&files.client_ca)
-                .filter_map(|(at, _)| self.bytes(File::ClientCa(at)))
+                .filter_map(|(at, _)| self.bytes(ServedFile::ClientCa(at)))
                 .collect(),
         });
         Serve {
             socket: true,
-            service: address(serve.address, is_served(&rules.service), File::ServiceToken),
-            metrics: address(serve.metrics, is_served(&rules.metrics), File::MetricsToken),
-            dashboard: address(serve.dashboard, is_served(&rules.service), File::ServiceToken),
+            service: address(serve.address, is_served(&rules.service), ServedFile::ServiceToken),
+            metrics: address(serve.metrics, is_served(&rules.metrics), ServedFile::MetricsToken),
+            dashboard: address(serve.dashboard, is_served(&rules.service), ServedFile::ServiceToken),
             tls,
             types,
         }
@@ -159,7 +159,7 @@ impl Files {
                         continue;
                     }
                     let Some(bytes) = self.bytes(*file) else { continue };
-                    channel.send(&Changed { file: *file, now: bytes }.message()).await?;
+                    channel.send(&ChangedFile { file: *file, now: bytes }.message()).await?;
                     if let Some(print) = prints.get_mut(at) {
                         *print = now;
                     }

@@ -9,7 +9,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use evenkeel_enforce::shared::SourceProblem;
-use evenkeel_enforce::systemd::names::{Standing, standing};
+use evenkeel_enforce::systemd::names::{UnitMembership, standing};
 use evenkeel_model::workload::{CgroupBinding, Requested, SourceKind, Workload};
 
 use crate::sources::systemd::{NAMESPACE, SECTION};
@@ -66,7 +66,7 @@ fn may_be(workload: &Workload, root: &Path) -> Result<(), &'static str> {
     }
     let CgroupBinding::Path(path) = cgroup else { return Err("its cgroup is not told by its path") };
     let climbs = path.split('/').any(|part| part == "..");
-    if climbs || standing(path) != Standing::Unit(pod.name.clone()) {
+    if climbs || standing(path) != UnitMembership::Unit(pod.name.clone()) {
         return Err("its cgroup is not the unit's");
     }
     match requested {

@@ -20,7 +20,7 @@ const MOST_BYTES: u64 = 32 << 20;
 /// What is kept.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Kept {
+pub(super) struct StoredPods {
     version: u32,
     cluster: String,
     node: String,
@@ -31,7 +31,7 @@ pub(super) struct Kept {
     pods: Vec<PodRequirements>,
 }
 
-impl Kept {
+impl StoredPods {
     pub(super) fn new(node: &NodeKey, known: &NodePods, changed_usec: u64) -> Self {
         let of = known.known();
         Self {

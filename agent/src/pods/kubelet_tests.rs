@@ -196,7 +196,7 @@ async fn it_is_believed_by_its_certificate_alone_and_not_waited_for() {
     assert!(fixture.heard.lock().unwrap().is_empty(), "no token was sent");
     *fixture.answer.lock().unwrap() = (Vec::new(), false);
     let vouchers = Vouchers::read(&fixture.asked).unwrap();
-    let soon = get(&fixture.asked, &vouchers, PATH, (Duration::from_millis(200), MOST_BYTES)).await;
+    let soon = get(&fixture.asked, &vouchers, PATH, Duration::from_millis(200), MOST_BYTES).await;
     assert_eq!(soon, Err(NoAnswer::Failed("it does not answer within 200ms".to_owned())));
     assert!(Path::new(fixture.dir.path()).exists());
 }

@@ -20,7 +20,7 @@ use evenkeel_proto::pods::NodePods;
 use evenkeel_proto::v1;
 use tokio::sync::{Notify, watch};
 
-use kept::Kept;
+use kept::StoredPods;
 pub(crate) use kubelet::{Kubelet, MOST_LISTED, look, run as follow_kubelet};
 
 /// What is known is written so often at most: a node on which jobs come and go changes all the time.
@@ -32,7 +32,7 @@ pub(crate) type ByUid = Arc<HashMap<String, Arc<PodRequirements>>>;
 /// What is known of this node's pods.
 #[derive(Debug)]
 pub(crate) struct Pods {
-    state: Mutex<State>,
+    state: Mutex<PodsState>,
     /// Counts what was taken in.
     taken: watch::Sender<u64>,
     /// Rung when containers of the node changed.
@@ -42,7 +42,7 @@ pub(crate) struct Pods {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PodsState {
     known: NodePods,
     by_uid: ByUid,
     /// When something in it changed last, microseconds since 1970.
@@ -73,8 +73,8 @@ impl Pods {
 
     /// Those that an earlier run kept for the same node in a state directory, and whether the file is damaged.
     pub(crate) fn open(state_dir: PathBuf, node: NodeKey) -> (Self, bool) {
-        let (kept, is_damaged) = Kept::read(&state_dir, &node);
-        let mut state = State::default();
+        let (kept, is_damaged) = StoredPods::read(&state_dir, &node);
+        let mut state = PodsState::default();
         if let Some(kept) = kept {
             state.changed_usec = kept.changed_usec;
             state.known = kept.pods();
@@ -222,7 +222,7 @@ impl Pods {
         let Some((dir, node)) = &self.keeps else { return };
         let kept = {
             let state = lock(&self.state);
-            Kept::new(node, &state.known, state.changed_usec)
+            StoredPods::new(node, &state.known, state.changed_usec)
         };
         if let Err(error) = kept.write(dir) {
             tracing::warn!(
@@ -233,7 +233,7 @@ impl Pods {
     }
 }
 
-impl State {
+impl PodsState {
     fn index(&mut self) {
         // The later ones count: what the recommender tells goes over what the kubelet says.
         let kubelets = self.kubelet.iter().flat_map(|of| of.known.pods().values());

@@ -27,7 +27,7 @@ const RECORD_BYTES: u32 = 64 << 10;
 
 /// What is written: a decision, or that one is delivered.
 #[derive(Clone, PartialEq, prost::Message)]
-struct Record {
+struct JournalRecord {
     #[prost(message, optional, tag = "1")]
     decision: Option<v1::Decision>,
     /// The decision of this epoch and number is delivered.
@@ -48,7 +48,7 @@ enum Way {
     Carried { epoch: u64, sequence: u64 },
 }
 
-struct Entry {
+struct JournalEntry {
     decision: v1::Decision,
     record: Option<Seq>,
     way: Way,
@@ -57,12 +57,12 @@ struct Entry {
 /// Everything that must arrive.
 pub(crate) struct Kept {
     epoch: u64,
-    inner: Mutex<Inner>,
+    inner: Mutex<JournalState>,
 }
 
-struct Inner {
+struct JournalState {
     disk: Option<Log>,
-    entries: VecDeque<Entry>,
+    entries: VecDeque<JournalEntry>,
     /// Dropped for want of room since this was last asked.
     dropped: u64,
     unsynced: bool,
@@ -86,15 +86,21 @@ impl Kept {
         for damage in &recovery.damage {
             tracing::warn!(%damage, "kept events were damaged; those before the damage are kept");
         }
-        let mut entries: VecDeque<Entry> = VecDeque::new();
+        let mut entries: VecDeque<JournalEntry> = VecDeque::new();
         if let Some(first) = log.first() {
             for record in log.iter_from(first).flatten() {
-                let Ok(Record { decision, epoch, seq }) = Record::decode(record.payload.as_slice()) else {
+                let Ok(JournalRecord { decision, epoch, seq }) =
+                    JournalRecord::decode(record.payload.as_slice())
+                else {
                     continue;
                 };
                 match decision {
                     Some(decision) => {
-                        entries.push_back(Entry { decision, record: Some(record.seq), way: Way::Waiting });
+                        entries.push_back(JournalEntry {
+                            decision,
+                            record: Some(record.seq),
+                            way: Way::Waiting,
+                        });
                     }
                     None => entries.retain(|e| (e.decision.epoch, e.decision.seq) != (epoch, seq)),
                 }
@@ -102,13 +108,13 @@ impl Kept {
         }
         let excess = entries.len().saturating_sub(KEPT);
         entries.drain(..excess);
-        let inner = Inner { disk: Some(log), entries, dropped: excess as u64, unsynced: false };
+        let inner = JournalState { disk: Some(log), entries, dropped: excess as u64, unsynced: false };
         Ok(Self { epoch, inner: Mutex::new(inner) })
     }
 
     /// Kept in memory alone, where the disk cannot be used.
     pub(crate) fn in_memory(epoch: u64) -> Self {
-        let inner = Inner { disk: None, entries: VecDeque::new(), dropped: 0, unsynced: false };
+        let inner = JournalState { disk: None, entries: VecDeque::new(), dropped: 0, unsynced: false };
         Self { epoch, inner: Mutex::new(inner) }
     }
 
@@ -136,14 +142,15 @@ impl Kept {
     /// Frames up to `last` of an epoch are durable at the recommender.
     pub(crate) fn acknowledged(&self, epoch: u64, last: u64) {
         let mut inner = lock(&self.inner);
-        let is_done = |e: &Entry| matches!(e.way, Way::Carried { epoch: of, sequence } if of == epoch && sequence <= last);
+        let is_done = |e: &JournalEntry| matches!(e.way, Way::Carried { epoch: of, sequence } if of == epoch && sequence <= last);
         if !inner.entries.iter().any(is_done) {
             return;
         }
         let (done, left) = std::mem::take(&mut inner.entries).into_iter().partition::<Vec<_>, _>(is_done);
         inner.entries = left.into();
         for entry in done {
-            let record = Record { decision: None, epoch: entry.decision.epoch, seq: entry.decision.seq };
+            let record =
+                JournalRecord { decision: None, epoch: entry.decision.epoch, seq: entry.decision.seq };
             if let Err(error) = inner.write(&record) {
                 // Then it is told once more after a restart, and known there.
                 tracing::debug!(%error, "ignoring: a delivered event was not crossed out");
@@ -203,14 +210,14 @@ impl KeepsDecisions for Kept {
             inner.entries.pop_front();
             inner.dropped += 1;
         }
-        let record = Record { decision: Some(decision), epoch: 0, seq: 0 };
+        let record = JournalRecord { decision: Some(decision), epoch: 0, seq: 0 };
         let written = inner.write(&record);
         let Some(decision) = record.decision else { return written.map(|_| ()) };
         let (record, result) = match written {
             Ok(seq) => (seq, Ok(())),
             Err(error) => (None, Err(error)),
         };
-        inner.entries.push_back(Entry { decision, record, way: Way::Waiting });
+        inner.entries.push_back(JournalEntry { decision, record, way: Way::Waiting });
         inner.unsynced = true;
         result
     }
@@ -222,9 +229,9 @@ impl KeepsDecisions for Kept {
     }
 }
 
-impl Inner {
+impl JournalState {
     /// Writes a record to the kernel.
-    fn write(&mut self, record: &Record) -> Result<Option<Seq>, LogError> {
+    fn write(&mut self, record: &JournalRecord) -> Result<Option<Seq>, LogError> {
         let Some(disk) = self.disk.as_mut() else { return Ok(None) };
         let seq = disk.append(&record.encode_to_vec())?;
         disk.flush()?;

@@ -18,7 +18,7 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// What a recommender said last on its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Word {
+enum LeaderReport {
     /// There is no stream.
     #[default]
     None,
@@ -32,14 +32,14 @@ enum Word {
 
 /// All of them.
 #[derive(Debug, Default)]
-pub(crate) struct Leaders(Mutex<State>);
+pub(crate) struct Leaders(Mutex<LeaderState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct LeaderState {
     /// There is only one recommender.
     is_only: bool,
     /// In the order of the configuration.
-    words: Vec<Word>,
+    words: Vec<LeaderReport>,
     /// The highest term of a leader, and when it was heard of last.
     highest: Option<(u64, Instant)>,
     /// Who was followed last.
@@ -49,16 +49,16 @@ struct State {
 impl Leaders {
     /// Of so many recommenders.
     pub(super) fn of(recommenders: usize) -> Self {
-        Self(Mutex::new(State { is_only: recommenders == 1, ..State::default() }))
+        Self(Mutex::new(LeaderState { is_only: recommenders == 1, ..LeaderState::default() }))
     }
 
     /// What the recommender at this place of the configuration says at the beginning of its stream, or when that changes; whether this
     /// node followed another one before.
     pub(super) fn says(&self, at: usize, said: Option<&v1::Leading>, now: Instant) -> bool {
         let word = match said {
-            None => Word::Alone,
-            Some(v1::Leading { leads: false, .. }) => Word::Follows,
-            Some(v1::Leading { term, .. }) => Word::Leads(*term),
+            None => LeaderReport::Alone,
+            Some(v1::Leading { leads: false, .. }) => LeaderReport::Follows,
+            Some(v1::Leading { term, .. }) => LeaderReport::Leads(*term),
         };
         let mut state = lock(&self.0);
         state.set(at, word);
@@ -67,7 +67,7 @@ impl Leaders {
 
     /// Its stream ended.
     pub(super) fn cut(&self, at: usize) {
-        lock(&self.0).set(at, Word::None);
+        lock(&self.0).set(at, LeaderReport::None);
     }
 
     /// Whether what the recommender at this place says changes this node.
@@ -76,21 +76,22 @@ impl Leaders {
     }
 }
 
-impl State {
-    fn set(&mut self, at: usize, word: Word) {
+impl LeaderState {
+    fn set(&mut self, at: usize, word: LeaderReport) {
         if self.words.len() <= at {
-            self.words.resize(at + 1, Word::None);
+            self.words.resize(at + 1, LeaderReport::None);
         }
         self.words[at] = word;
     }
 
     fn follows(&mut self, at: usize, now: Instant) -> bool {
         match self.words.get(at).copied().unwrap_or_default() {
-            Word::Follows => false,
-            Word::None => self.is_only,
-            Word::Alone => at == 0,
-            Word::Leads(term) => {
-                let is_newer = |word: &Word| matches!(word, Word::Leads(other) if *other > term);
+            LeaderReport::Follows => false,
+            LeaderReport::None => self.is_only,
+            LeaderReport::Alone => at == 0,
+            LeaderReport::Leads(term) => {
+                let is_newer =
+                    |word: &LeaderReport| matches!(word, LeaderReport::Leads(other) if *other > term);
                 let is_fresh = |heard: Instant| now.saturating_duration_since(heard) < REMEMBERED;
                 if self.words.iter().any(is_newer)
                     || self.highest.is_some_and(|(highest, heard)| term < highest && is_fresh(heard))

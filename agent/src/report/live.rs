@@ -15,7 +15,7 @@ use evenkeel_model::units::Bytes;
 use evenkeel_model::usage::UsageRecord;
 
 use super::earlier::Earlier;
-use super::quality::{Quality, Sums};
+use super::quality::{Quality, RequestQuality};
 use super::recent::Recent;
 use super::throttled::Throttling;
 use crate::shared::{LiveContainer, LiveTick, Tick};
@@ -27,9 +27,9 @@ const ENDED: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Latest {
     /// Ascending by slot.
-    containers: Vec<Container>,
+    containers: Vec<WatchedContainer>,
     /// Those that ended last, oldest first.
-    ended: VecDeque<Container>,
+    ended: VecDeque<WatchedContainer>,
     quality: Quality,
     /// Of the latest tick, microseconds since 1970.
     time_usec: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Latest {
 }
 
 #[derive(Debug)]
-struct Container {
+struct WatchedContainer {
     tracked: Arc<Tracked>,
     last: Option<Sample>,
     /// Time of the tick of the last sample.
@@ -50,7 +50,7 @@ struct Container {
     recent: Recent,
 }
 
-impl Container {
+impl WatchedContainer {
     /// With one of its samples.
     fn live(&self, sample: Sample) -> LiveContainer {
         let tracked = Arc::clone(&self.tracked);
@@ -87,7 +87,7 @@ impl Latest {
     }
 
     /// What came of requests that recommendations set, by policy.
-    pub(crate) fn quality(&self) -> BTreeMap<String, Sums> {
+    pub(crate) fn quality(&self) -> BTreeMap<String, RequestQuality> {
         self.quality.sums()
     }
 
@@ -135,7 +135,7 @@ impl Latest {
         match (place, tracked) {
             (Err(at), Some(tracked)) => {
                 let tracked = Arc::clone(tracked);
-                let container = Container {
+                let container = WatchedContainer {
                     tracked,
                     last: None,
                     sampled_usec: 0,

@@ -45,7 +45,7 @@ use frames::Framer;
 use leaders::Leaders;
 pub(crate) use live::Latest;
 use outbox::Outbox;
-pub(crate) use ring::{NotKept, Past, Ring};
+pub(crate) use ring::{NotKept, PastSecond, Ring};
 use spool::{Spool, SpoolError};
 pub(crate) use throttled::Throttling;
 

@@ -18,7 +18,7 @@ pub(crate) const OTHERS: &str = "";
 
 /// What came of the requests of one policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Sums {
+pub(crate) struct RequestQuality {
     /// Container time under them, microseconds.
     pub usec: u64,
     /// Of it, with more CPU used than requested.
@@ -35,7 +35,7 @@ pub(crate) struct Sums {
 #[derive(Debug, Default)]
 pub(crate) struct Quality {
     in_force: Arc<InForce>,
-    sums: BTreeMap<String, Sums>,
+    sums: BTreeMap<String, RequestQuality>,
 }
 
 impl Quality {
@@ -71,7 +71,7 @@ impl Quality {
     }
 
     /// Sums by policy, `namespace/name`.
-    pub(crate) fn sums(&self) -> BTreeMap<String, Sums> {
+    pub(crate) fn sums(&self) -> BTreeMap<String, RequestQuality> {
         self.sums.clone()
     }
 }
@@ -101,7 +101,7 @@ mod tests {
             quality.take(tracked, &busy, &quiet, Some(501));
             quality.take(tracked, &busy, &busy, None);
         }
-        let want = Sums {
+        let want = RequestQuality {
             usec: 3_000_000,
             cpu_over_usec: 1_000_000,
             memory_over_usec: 2_000_000,

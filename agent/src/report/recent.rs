@@ -37,7 +37,7 @@ fn few(number: u64) -> u32 {
 
 /// One tick of one container.
 #[derive(Debug, Clone, Copy)]
-struct Second {
+struct RecentSecond {
     /// Since 1970; 32 bits last until 2106.
     time: u32,
     /// Time it stands for, milliseconds.
@@ -48,7 +48,7 @@ struct Second {
     memory_kib: Option<Small>,
 }
 
-impl Second {
+impl RecentSecond {
     fn text(&self, age: u64) -> String {
         let mut text = if age == 0 { "0s".to_owned() } else { format!("-{age}s") };
         if let Some(kib) = self.memory_kib.map(Small::get) {
@@ -77,7 +77,7 @@ impl Second {
 /// A ring of the latest ticks; made once, never grown.
 #[derive(Debug)]
 pub(super) struct Recent {
-    ring: Vec<Second>,
+    ring: Vec<RecentSecond>,
     next: usize,
     interval_usec: u64,
     throttled: Throttled,
@@ -118,7 +118,7 @@ impl Recent {
     /// Takes in a sample taken at `time_usec` since 1970.
     pub(super) fn take(&mut self, time_usec: u64, sample: &Sample, cpu_micro: Option<u64>) {
         let memory = sample.get(Field::MemoryWorkingSetBytes).or(sample.get(Field::MemoryCurrentBytes));
-        let second = Second {
+        let second = RecentSecond {
             time: few(time_usec / 1_000_000),
             // A first sample stands for a moment; it must not vanish.
             weight_ms: few(((sample.weight_usec() + 500) / 1000).max(1)),

@@ -23,7 +23,7 @@ use prost::Message as _;
 
 use crate::shared::Stats;
 
-pub(crate) use look::{NotKept, Past};
+pub(crate) use look::{NotKept, PastSecond};
 
 /// Directory of the ring below the state directory.
 const DIR: &str = "ring";
@@ -39,7 +39,7 @@ const HEAD: usize = 9;
 /// What a reader needs to read a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-enum Kind {
+enum RingRecordKind {
     /// Nothing: a key frame that announces every container.
     Whole = 1,
     /// The names of the last whole record.
@@ -53,11 +53,11 @@ enum Kind {
 pub(crate) struct Ring {
     dir: PathBuf,
     bytes: u64,
-    inner: Mutex<Inner>,
+    inner: Mutex<RingState>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct RingState {
     log: Option<Log>,
     /// Time of the last record that announced all; `None` = the next must.
     whole_usec: Option<u64>,
@@ -114,7 +114,7 @@ impl Ring {
             stats.ring_seconds_lost.add(1);
             return;
         };
-        let announced = if kind == Kind::Whole { all() } else { frame.announced.clone() };
+        let announced = if kind == RingRecordKind::Whole { all() } else { frame.announced.clone() };
         let kept = v1::Frame {
             samples: frame.samples.clone(),
             announced: announced.into_iter().map(named).collect(),
@@ -125,7 +125,7 @@ impl Ring {
         let mut head = [kind as u8; HEAD];
         head[1..].copy_from_slice(&time_usec.to_le_bytes());
         match self.write(inner, &[&head, &kept.encode_to_vec()], time_usec, stats) {
-            Ok(()) if kind == Kind::Whole => inner.whole_usec = Some(time_usec),
+            Ok(()) if kind == RingRecordKind::Whole => inner.whole_usec = Some(time_usec),
             Ok(()) => {}
             Err(error) => {
                 stats.ring_seconds_lost.add(1);
@@ -136,7 +136,7 @@ impl Ring {
 
     fn write(
         &self,
-        inner: &mut Inner,
+        inner: &mut RingState,
         record: &[&[u8]],
         time_usec: u64,
         stats: &Stats,
@@ -170,15 +170,15 @@ impl Ring {
     }
 }
 
-impl Inner {
+impl RingState {
     /// What this frame is; `None` where a reader could not read it.
-    fn kind(&self, frame: &v1::Frame, time_usec: u64) -> Option<Kind> {
+    fn kind(&self, frame: &v1::Frame, time_usec: u64) -> Option<RingRecordKind> {
         let is_key = frame::peek(&frame.samples).is_ok_and(|header| header.key);
         let is_due = self.whole_usec.is_none_or(|whole| whole.abs_diff(time_usec) >= WHOLE_EVERY);
         match (is_key, is_due) {
-            (true, true) => Some(Kind::Whole),
-            (true, false) => Some(Kind::Key),
-            (false, _) => self.whole_usec.map(|_| Kind::Delta),
+            (true, true) => Some(RingRecordKind::Whole),
+            (true, false) => Some(RingRecordKind::Key),
+            (false, _) => self.whole_usec.map(|_| RingRecordKind::Delta),
         }
     }
 

@@ -17,7 +17,7 @@ use crate::shared::Stats;
 type Filled<'a> = (&'a mut Vec<(u32, Sample)>, &'a mut Vec<(u32, Traffic)>);
 
 /// One container being read.
-struct Entry {
+struct ReaderEntry {
     slot: u32,
     reader: ContainerReader,
     traffic: TrafficReader,
@@ -29,7 +29,7 @@ struct Entry {
 /// All containers being read.
 pub(super) struct Readers {
     kernel: SampleContext,
-    entries: Vec<Entry>,
+    entries: Vec<ReaderEntry>,
     /// Containers came or went since it was chosen who tells of a pod's network.
     changed: bool,
 }
@@ -52,7 +52,8 @@ impl Readers {
                 if let Some(reader) = self.open(tracked, stats) {
                     let traffic = TrafficReader::open(&self.kernel, &tracked.cgroup);
                     let tracked = Arc::clone(tracked);
-                    self.entries.insert(at, Entry { slot, reader, traffic, tracked, tells_network: false });
+                    self.entries
+                        .insert(at, ReaderEntry { slot, reader, traffic, tracked, tells_network: false });
                 }
             }
             (TrackChange::Removed { .. }, Ok(at)) => drop(self.entries.remove(at)),
@@ -145,7 +146,7 @@ impl Readers {
     }
 }
 
-impl Entry {
+impl ReaderEntry {
     /// Its traffic, where it is its turn.
     fn look(
         &mut self,
@@ -164,7 +165,7 @@ mod tests {
     use std::fs;
 
     use evenkeel_host::fake::FakeTree;
-    use evenkeel_host::hierarchy::Mode;
+    use evenkeel_host::hierarchy::CgroupMode;
     use evenkeel_host::sampler::{Descriptors, Plan};
 
     use super::*;
@@ -191,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_pods_network_is_told_with_one_of_its_containers() {
-        let tree = FakeTree::new(Mode::V2).unwrap();
+        let tree = FakeTree::new(CgroupMode::V2).unwrap();
         fs::create_dir_all(tree.roots().proc().join("1/net")).unwrap();
         fs::write(tree.roots().proc().join("1/net/dev"), "").unwrap();
         let kernel =

@@ -4,7 +4,7 @@ use std::sync::mpsc::sync_channel;
 
 use evenkeel_enforce::shared::Tracked;
 use evenkeel_host::fake::FakeTree;
-use evenkeel_host::hierarchy::{Hierarchy, Mode};
+use evenkeel_host::hierarchy::{CgroupMode, Hierarchy};
 use evenkeel_model::sample::Field;
 
 use super::*;
@@ -23,7 +23,7 @@ pub(super) struct Machine {
 impl Machine {
     pub(super) fn new(containers: u32) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let tree = FakeTree::new(Mode::V2).unwrap();
+        let tree = FakeTree::new(CgroupMode::V2).unwrap();
         let opened = tree.open().unwrap();
         let kernel = SampleContext::new(opened, Descriptors::within(1 << 20), Plan::default());
         let (changes, receiver) = sync_channel(1000);

@@ -1,6 +1,6 @@
 //! Where answers come from: this process, or over the border from the one that knows.
 
-use evenkeel_border::ask::{Ask, Decisions, Failure, Filter};
+use evenkeel_border::ask::{Ask, DecisionFilter, Decisions, Failure};
 use evenkeel_border::coded::Coded as _;
 use evenkeel_border::link::{Channel, Ended, Link};
 use evenkeel_model::requirements::ResourceList;
@@ -101,7 +101,7 @@ impl Answers {
         }
     }
 
-    pub(super) async fn decisions_page(&self, filter: Filter) -> Result<String, Status> {
+    pub(super) async fn decisions_page(&self, filter: DecisionFilter) -> Result<String, Status> {
         match self {
             Self::Here(local) => local.decisions_page(filter).await,
             Self::There(link) => text(link, &Ask::DecisionsPage(filter)).await,

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use evenkeel_border::ask::{Amount, Filter};
+use evenkeel_border::ask::{Amount, DecisionFilter};
 use evenkeel_enforce::allocatable;
 use evenkeel_enforce::shared::lock;
 use evenkeel_enforce::usage::LatestSamples as _;
@@ -140,7 +140,7 @@ impl Local {
     ///
     /// # Errors
     /// When it cannot be made.
-    pub(crate) async fn decisions_page(&self, filter: Filter) -> Result<String, Status> {
+    pub(crate) async fn decisions_page(&self, filter: DecisionFilter) -> Result<String, Status> {
         self.page(move |agent| pages::decisions_text(agent, filter)).await
     }
 

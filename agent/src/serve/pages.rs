@@ -20,7 +20,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use evenkeel_border::ask::Filter;
+use evenkeel_border::ask::DecisionFilter;
 use evenkeel_dashboard::facts::{
     Decision, Extent, Knob, Node, NodeContainer, ResourceTotals, Share, Switch, Viewer,
 };
@@ -58,7 +58,7 @@ const DECISIONS: u64 = 4_000;
 
 /// What the routes need.
 #[derive(Clone)]
-struct Served {
+struct PagesServer {
     answers: Answers,
     door: Door,
     streams: Arc<Semaphore>,
@@ -67,7 +67,7 @@ struct Served {
 /// What addresses of pages carry.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Asked {
+struct PageQuery {
     q: String,
     kind: String,
     page: u32,
@@ -93,7 +93,7 @@ pub(crate) async fn serve(
 }
 
 fn routes(answers: Answers, door: Door, is_near: bool) -> Router {
-    let served = Served { answers, door, streams: Arc::new(Semaphore::new(STREAMS)) };
+    let served = PagesServer { answers, door, streams: Arc::new(Semaphore::new(STREAMS)) };
     let home = || async { (StatusCode::SEE_OTHER, [(header::LOCATION, url::ROOT)]) };
     let app = Router::new()
         .route("/", get(home))
@@ -110,7 +110,7 @@ fn routes(answers: Answers, door: Door, is_near: bool) -> Router {
 }
 
 /// Lets in whoever may look, and tells browsers what pages may do.
-async fn guarded(State(served): State<Served>, request: Request, next: Next) -> Response {
+async fn guarded(State(served): State<PagesServer>, request: Request, next: Next) -> Response {
     let mut response = if let Err(why) =
         served.door.may(request.extensions().get::<Peer>(), sent(request.headers()).as_deref())
     {
@@ -181,7 +181,7 @@ fn now_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-async fn node(State(served): State<Served>, Query(asked): Query<Asked>) -> Response {
+async fn node(State(served): State<PagesServer>, Query(asked): Query<PageQuery>) -> Response {
     made(served.answers.node_page(asked.page)).await
 }
 
@@ -192,14 +192,14 @@ pub(super) fn node_text(agent: &Agent, number: usize) -> String {
     framed(agent, (&agent.context.node.node, Tab::Nodes), now_ms, &body)
 }
 
-async fn decisions(State(served): State<Served>, Query(asked): Query<Asked>) -> Response {
+async fn decisions(State(served): State<PagesServer>, Query(asked): Query<PageQuery>) -> Response {
     let of = |text: String| text.chars().take(256).collect();
-    let filter = Filter { kind: of(asked.kind), text: of(asked.q), page: asked.page };
+    let filter = DecisionFilter { kind: of(asked.kind), text: of(asked.q), page: asked.page };
     made(served.answers.decisions_page(filter)).await
 }
 
 /// The text of the page of decisions.
-pub(super) fn decisions_text(agent: &Agent, Filter { kind, text, page }: Filter) -> String {
+pub(super) fn decisions_text(agent: &Agent, DecisionFilter { kind, text, page }: DecisionFilter) -> String {
     let filter = page::decisions::DecisionFilter {
         extent: Extent::Node,
         kind,
@@ -243,7 +243,7 @@ impl Follower {
     }
 }
 
-async fn live(State(served): State<Served>) -> Response {
+async fn live(State(served): State<PagesServer>) -> Response {
     let Ok(place) = Arc::clone(&served.streams).try_acquire_owned() else {
         let why = format!("{STREAMS} pages are followed already; load the page again to see what is new\n");
         return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();

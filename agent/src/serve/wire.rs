@@ -7,7 +7,7 @@ use evenkeel_enforce::converge::board::{ContainerView, KnobView, NodeKnob, Sourc
 use evenkeel_enforce::converge::{State, source_name};
 use evenkeel_enforce::node::cap::CapView;
 use evenkeel_enforce::node::daemons::{Daemon, DaemonState};
-use evenkeel_enforce::oom::evictions::Offer;
+use evenkeel_enforce::oom::evictions::EvictionOffer;
 use evenkeel_enforce::shared::{Tracked, lock, micros};
 use evenkeel_model::sample::Sample;
 use evenkeel_model::units::Bytes;
@@ -18,7 +18,7 @@ use evenkeel_proto::v1;
 
 use super::{Agent, pressure};
 use crate::parts::status;
-use crate::report::{Past, Throttling};
+use crate::report::{PastSecond, Throttling};
 use crate::shared::{Context, LiveTick, Stats, StreamState};
 
 /// Everything status shows.
@@ -277,7 +277,7 @@ fn state(state: State) -> v1::ConvergeState {
 }
 
 /// A restart or an eviction that is offered.
-pub(super) fn offer(offer: &Offer) -> v1::EvictionOffer {
+pub(super) fn offer(offer: &EvictionOffer) -> v1::EvictionOffer {
     let pod = &offer.container.pod;
     v1::EvictionOffer {
         action: offer.remedy.as_str().to_owned(),
@@ -312,7 +312,7 @@ pub(super) fn usage(agent: &Agent, tick: &Arc<LiveTick>) -> v1::UsageTick {
 }
 
 /// A second that was kept.
-pub(super) fn past(agent: &Agent, past: Past) -> v1::UsageTick {
+pub(super) fn past(agent: &Agent, past: PastSecond) -> v1::UsageTick {
     let node = &agent.context.node;
     let containers = past.containers.into_iter().map(|of| v1::ContainerUsage {
         cluster: node.cluster.clone(),

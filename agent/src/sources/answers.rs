@@ -26,7 +26,7 @@ const OPEN_AT_ONCE: usize = 32;
 
 /// Why one container or sandbox could not be asked about; the others go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Unanswered {
+pub(super) enum DetailsError {
     /// It ended between two calls.
     Gone,
     /// The call failed, in the runtime's words.
@@ -36,17 +36,17 @@ pub(super) enum Unanswered {
 }
 
 /// A question on its way.
-pub(super) type Question<D> = BoxFuture<'static, Result<D, Unanswered>>;
+pub(super) type Question<D> = BoxFuture<'static, Result<D, DetailsError>>;
 
 /// All answers of one runtime, each of which gives details `D`.
-pub(super) struct Answers<D> {
-    known: HashMap<String, Known<D>>,
-    open: FuturesUnordered<BoxFuture<'static, (String, Result<D, Unanswered>)>>,
+pub(super) struct RuntimeAnswers<D> {
+    known: HashMap<String, KnownDetails<D>>,
+    open: FuturesUnordered<BoxFuture<'static, (String, Result<D, DetailsError>)>>,
     /// Somebody was not asked about for want of room.
     is_short: bool,
 }
 
-struct Known<D> {
+struct KnownDetails<D> {
     asked: Instant,
     is_open: bool,
     failures: u32,
@@ -54,13 +54,13 @@ struct Known<D> {
     problem: Option<SourceProblem>,
 }
 
-impl<D> Default for Answers<D> {
+impl<D> Default for RuntimeAnswers<D> {
     fn default() -> Self {
         Self { known: HashMap::new(), open: FuturesUnordered::new(), is_short: false }
     }
 }
 
-impl<D: 'static> Answers<D> {
+impl<D: 'static> RuntimeAnswers<D> {
     /// Forgets everybody who is not listed any more.
     pub(super) fn keep(&mut self, is_listed: impl Fn(&str) -> bool) {
         self.known.retain(|id, _| is_listed(id));
@@ -93,7 +93,7 @@ impl<D: 'static> Answers<D> {
         if !is_due || is_full {
             return;
         }
-        let known = self.known.entry(id.to_owned()).or_insert_with(|| Known {
+        let known = self.known.entry(id.to_owned()).or_insert_with(|| KnownDetails {
             asked: now,
             is_open: true,
             failures: 0,
@@ -130,7 +130,7 @@ impl<D: 'static> Answers<D> {
     }
 }
 
-impl<D> Known<D> {
+impl<D> KnownDetails<D> {
     fn again(&self) -> Duration {
         match self.failures {
             0 => STATUS_PERIOD,
@@ -138,7 +138,7 @@ impl<D> Known<D> {
         }
     }
 
-    fn take(&mut self, id: &str, answer: Result<D, Unanswered>) {
+    fn take(&mut self, id: &str, answer: Result<D, DetailsError>) {
         self.is_open = false;
         let why = match answer {
             Ok(details) => {
@@ -148,9 +148,9 @@ impl<D> Known<D> {
                 return;
             }
             // The next listing will not have it; what it was stays until then.
-            Err(Unanswered::Gone) => "it ended meanwhile".to_owned(),
-            Err(Unanswered::Failed(why)) => why,
-            Err(Unanswered::Strange(problem)) => {
+            Err(DetailsError::Gone) => "it ended meanwhile".to_owned(),
+            Err(DetailsError::Failed(why)) => why,
+            Err(DetailsError::Strange(problem)) => {
                 self.failures = self.failures.saturating_add(1);
                 self.problem = Some(problem);
                 return;
@@ -172,8 +172,8 @@ impl<D> Known<D> {
 mod tests {
     use super::*;
 
-    fn known(asked: Instant) -> Known<&'static str> {
-        Known { asked, is_open: true, failures: 0, details: None, problem: None }
+    fn known(asked: Instant) -> KnownDetails<&'static str> {
+        KnownDetails { asked, is_open: true, failures: 0, details: None, problem: None }
     }
 
     #[test]
@@ -181,9 +181,11 @@ mod tests {
         let mut known = known(Instant::now());
         known.take("c1", Ok("/a"));
         for answer in [
-            Unanswered::Gone,
-            Unanswered::Failed("ContainerStatus failed: Unknown: shim is dead".into()),
-            Unanswered::Failed("ContainerStatus failed: DeadlineExceeded: context deadline exceeded".into()),
+            DetailsError::Gone,
+            DetailsError::Failed("ContainerStatus failed: Unknown: shim is dead".into()),
+            DetailsError::Failed(
+                "ContainerStatus failed: DeadlineExceeded: context deadline exceeded".into(),
+            ),
         ] {
             known.take("c1", Err(answer));
             let problem = known.problem.clone().unwrap();
@@ -199,7 +201,7 @@ mod tests {
         let mut known = known(Instant::now());
         let pauses: Vec<u64> = (0..7)
             .map(|_| {
-                known.take("c1", Err(Unanswered::Failed("no".into())));
+                known.take("c1", Err(DetailsError::Failed("no".into())));
                 known.again().as_secs()
             })
             .collect();

@@ -40,7 +40,7 @@ fn told(error: zbus::Error) -> BusError {
 
 /// A unit that runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Listed {
+pub(crate) struct ListedUnit {
     /// Full name.
     pub name: String,
     /// Its object.
@@ -53,7 +53,7 @@ type Row = (String, String, String, String, String, String, OwnedObjectPath, u32
 
 /// What a signal told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum UnitSignal {
     /// A unit was loaded, unloaded, or changed its state.
     Unit(String),
     /// Unit files were read again.
@@ -94,10 +94,10 @@ impl Manager {
     ///
     /// # Errors
     /// When the manager does not answer.
-    pub(crate) async fn running(&self, patterns: &[&str]) -> Result<Vec<Listed>, BusError> {
+    pub(crate) async fn running(&self, patterns: &[&str]) -> Result<Vec<ListedUnit>, BusError> {
         let reply = self.call(MANAGER, "ListUnitsByPatterns", &(&RUNNING[..], patterns)).await?;
         let rows: Vec<Row> = reply.body().deserialize().map_err(told)?;
-        Ok(rows.into_iter().map(|row| Listed { name: row.0, object: row.6 }).collect())
+        Ok(rows.into_iter().map(|row| ListedUnit { name: row.0, object: row.6 }).collect())
     }
 
     /// The files a unit was read from: the fragment, then drop-ins in the order in which they count.
@@ -114,7 +114,7 @@ impl Manager {
     ///
     /// # Errors
     /// When the unit is gone or the manager does not answer.
-    pub(crate) async fn cgroup(&self, unit: &Listed) -> Result<Option<String>, BusError> {
+    pub(crate) async fn cgroup(&self, unit: &ListedUnit) -> Result<Option<String>, BusError> {
         let interface = if unit.name.ends_with(".slice") {
             "org.freedesktop.systemd1.Slice"
         } else {
@@ -130,7 +130,7 @@ impl Manager {
     /// When the manager does not answer. The returned future ends when the connection does.
     pub(crate) async fn follow<F>(&self, mut hear: F) -> Result<impl Future<Output = ()> + use<F>, BusError>
     where
-        F: FnMut(Change),
+        F: FnMut(UnitSignal),
     {
         let (manager, units) = self.signals().await.map_err(told)?;
         self.call(MANAGER, "Subscribe", &()).await?;
@@ -186,21 +186,21 @@ fn end<T>() -> impl futures::Stream<Item = Option<T>> {
     futures::stream::iter([None])
 }
 
-fn change(message: &Message) -> Option<Change> {
+fn change(message: &Message) -> Option<UnitSignal> {
     let header = message.header();
     match header.member()?.as_str() {
         "UnitNew" | "UnitRemoved" => {
             let (name, _): (String, OwnedObjectPath) = message.body().deserialize().ok()?;
-            Some(Change::Unit(name))
+            Some(UnitSignal::Unit(name))
         }
         // Sent before (true) and after (false).
-        "Reloading" => (!message.body().deserialize::<bool>().ok()?).then_some(Change::Reloaded),
+        "Reloading" => (!message.body().deserialize::<bool>().ok()?).then_some(UnitSignal::Reloaded),
         "PropertiesChanged" => {
             let body = message.body();
             let (_, changed, _): (String, HashMap<String, OwnedValue>, Vec<String>) =
                 body.deserialize().ok()?;
             changed.contains_key("ActiveState").then_some(())?;
-            unit_of_object(header.path()?.as_str()).map(Change::Unit)
+            unit_of_object(header.path()?.as_str()).map(UnitSignal::Unit)
         }
         _ => None,
     }
@@ -221,16 +221,16 @@ mod tests {
         let new = signal(PATH, MANAGER, "UnitNew")
             .build(&("db.service", OwnedObjectPath::try_from(object).unwrap()))
             .unwrap();
-        assert_eq!(change(&new), Some(Change::Unit("db.service".into())));
+        assert_eq!(change(&new), Some(UnitSignal::Unit("db.service".into())));
         let reloading = |begins: bool| signal(PATH, MANAGER, "Reloading").build(&begins).unwrap();
-        assert_eq!((change(&reloading(true)), change(&reloading(false))), (None, Some(Change::Reloaded)));
+        assert_eq!((change(&reloading(true)), change(&reloading(false))), (None, Some(UnitSignal::Reloaded)));
         let changed = |name: &str| {
             let values = HashMap::from([(name.to_owned(), Value::from("active"))]);
             signal(object, PROPERTIES, "PropertiesChanged")
                 .build(&(UNIT, values, Vec::<String>::new()))
                 .unwrap()
         };
-        assert_eq!(change(&changed("ActiveState")), Some(Change::Unit("db.service".into())));
+        assert_eq!(change(&changed("ActiveState")), Some(UnitSignal::Unit("db.service".into())));
         assert_eq!(change(&changed("Job")), None);
     }
 }

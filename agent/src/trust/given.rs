@@ -15,23 +15,23 @@ type Print = (u64, u64, i64, i64);
 
 /// A certificate that the configuration names.
 #[derive(Debug)]
-pub(super) struct Given {
+pub(super) struct ConfiguredCertificate {
     path: PathBuf,
-    now: Mutex<Read>,
+    now: Mutex<CertificateRead>,
 }
 
 /// What was read of it.
 #[derive(Debug)]
-struct Read {
+struct CertificateRead {
     print: Option<Print>,
     /// Its end, seconds since 1970, or why there is none.
     ends: Result<u64, String>,
 }
 
-impl Given {
+impl ConfiguredCertificate {
     /// Reads it.
     pub(super) fn read(path: &Path) -> Self {
-        let now = Read { print: print(path), ends: ends(path) };
+        let now = CertificateRead { print: print(path), ends: ends(path) };
         Self { path: path.to_owned(), now: Mutex::new(now) }
     }
 
@@ -40,7 +40,7 @@ impl Given {
         let print = print(&self.path);
         if lock(&self.now).print != print {
             let ends = ends(&self.path);
-            *lock(&self.now) = Read { print, ends };
+            *lock(&self.now) = CertificateRead { print, ends };
         }
     }
 
@@ -95,7 +95,7 @@ mod tests {
     fn a_certificate_of_ones_own_authority_is_told_before_it_ends() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("node.crt");
-        let given = Given::read(&path);
+        let given = ConfiguredCertificate::read(&path);
         assert_eq!(given.expires(), None);
         assert!(given.told(0).unwrap().contains("node.crt"), "{:?}", given.told(0));
         let (day, ends) = (86_400, 2_000_000_000);

@@ -58,13 +58,13 @@ pub(crate) struct Membership {
     dir: PathBuf,
     node: NodeKey,
     outward: Outward,
-    state: Mutex<State>,
+    state: Mutex<MembershipState>,
     /// The recommender refused the certificate.
     refused: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct MembershipState {
     /// From when and until when the certificate holds, seconds since 1970.
     holds: Option<(u64, u64)>,
     trouble: Option<String>,

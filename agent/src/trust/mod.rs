@@ -18,7 +18,7 @@ use evenkeel_net::tls::Tls;
 
 use crate::config::Config;
 use crate::outward::Outward;
-use given::Given;
+use given::ConfiguredCertificate;
 use membership::Membership;
 
 /// What vouches for this agent.
@@ -31,7 +31,7 @@ pub(crate) struct Trusts {
     /// The node's certificate for the stream, where it joined.
     pub membership: Membership,
     /// The same where the configuration gives one.
-    given: Option<Given>,
+    given: Option<ConfiguredCertificate>,
     said: Mutex<Reminder>,
 }
 
@@ -48,7 +48,7 @@ impl Trusts {
             tls: tls.map(Arc::new),
             insecure: (!insecure.is_empty()).then(|| insecure.join("; ")),
             membership: Membership::new(config, node, outward),
-            given: config.stream.trust.cert.as_deref().map(Given::read),
+            given: config.stream.trust.cert.as_deref().map(ConfiguredCertificate::read),
             said: Mutex::default(),
         })
     }

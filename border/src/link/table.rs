@@ -9,20 +9,20 @@ use tokio::sync::{Notify, watch};
 use super::{Bounds, Ended, Side, WINDOW};
 use crate::ask::Failure;
 use crate::coded::Coded as _;
-use crate::packet::{Kind, Packet};
+use crate::packet::{Packet, PacketKind};
 
 /// All channels.
-pub(super) struct Table {
+pub(super) struct ChannelTable {
     side: Side,
     bounds: Bounds,
-    state: Mutex<State>,
+    state: Mutex<ChannelStates>,
     /// Why the link ended.
     gone: watch::Sender<Option<String>>,
 }
 
 #[derive(Default)]
-struct State {
-    slots: BTreeMap<u32, Slot>,
+struct ChannelStates {
+    slots: BTreeMap<u32, ChannelSlot>,
     /// Of the channel that this side opened last.
     last: u32,
     /// Bytes that wait.
@@ -35,7 +35,7 @@ struct State {
     ends: VecDeque<u32>,
 }
 
-struct Slot {
+struct ChannelSlot {
     /// The message of which parts came.
     part: Vec<u8>,
     messages: VecDeque<(Vec<u8>, Option<OwnedFd>)>,
@@ -59,7 +59,7 @@ enum Own {
     Ended,
 }
 
-impl State {
+impl ChannelStates {
     fn remove(&mut self, id: u32, is_ours: bool) {
         if self.slots.remove(&id).is_some() {
             let count = if is_ours { &mut self.ours } else { &mut self.theirs };
@@ -79,12 +79,12 @@ impl State {
     }
 }
 
-impl Table {
+impl ChannelTable {
     pub(super) fn new(side: Side, bounds: Bounds) -> Self {
         Self { side, bounds, state: Mutex::default(), gone: watch::Sender::new(None) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ChannelStates> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -92,8 +92,8 @@ impl Table {
         (id % 2 == 1) == (self.side == Side::First)
     }
 
-    fn slot() -> Slot {
-        Slot {
+    fn slot() -> ChannelSlot {
+        ChannelSlot {
             part: Vec::new(),
             messages: VecDeque::new(),
             ended: None,
@@ -142,10 +142,10 @@ impl Table {
         let mut state = self.state();
         let state = &mut *state;
         let id = packet.channel;
-        if descriptor.is_some() && packet.kind != Kind::Last {
+        if descriptor.is_some() && packet.kind != PacketKind::Last {
             return Err("passed a descriptor with nothing to say of it");
         }
-        if packet.kind == Kind::Open {
+        if packet.kind == PacketKind::Open {
             if id == 0 || self.is_ours(id) || state.slots.contains_key(&id) || !packet.body.is_empty() {
                 return Err("opened a channel that it may not");
             }
@@ -158,13 +158,13 @@ impl Table {
         }
         // A credit that came after the end of both.
         let Some(slot) = state.slots.get_mut(&id) else { return Ok(None) };
-        if slot.ended.is_some() && packet.kind != Kind::Credit {
+        if slot.ended.is_some() && packet.kind != PacketKind::Credit {
             return Err("went on in a channel that it had ended");
         }
         match packet.kind {
             // Nobody wants it any more, which the other side did not know yet.
-            Kind::Part | Kind::Last if slot.own != Own::Open => {}
-            Kind::Part | Kind::Last => {
+            PacketKind::Part | PacketKind::Last if slot.own != Own::Open => {}
+            PacketKind::Part | PacketKind::Last => {
                 if slot.part.len() + packet.body.len() > self.bounds.message {
                     return Err("sent a message that is longer than it may be");
                 }
@@ -176,12 +176,12 @@ impl Table {
                     return Err("sent more than may wait here");
                 }
                 slot.part.extend_from_slice(packet.body);
-                if packet.kind == Kind::Last {
+                if packet.kind == PacketKind::Last {
                     slot.messages.push_back((std::mem::take(&mut slot.part), descriptor));
                     slot.bell.notify_waiters();
                 }
             }
-            Kind::Credit => {
+            PacketKind::Credit => {
                 let credits = u32::of(packet.body).map_err(|_| "sent a credit that is none")?;
                 slot.credit = slot.credit.saturating_add(credits);
                 if credits == 0 || slot.credit > WINDOW {
@@ -189,7 +189,7 @@ impl Table {
                 }
                 slot.bell.notify_waiters();
             }
-            Kind::End => {
+            PacketKind::End => {
                 slot.ended = Some(match packet.body {
                     [] => Ended::Done,
                     body => {
@@ -201,7 +201,7 @@ impl Table {
                     state.remove(id, self.is_ours(id));
                 }
             }
-            Kind::Open => {}
+            PacketKind::Open => {}
         }
         Ok(None)
     }
@@ -238,7 +238,7 @@ impl Table {
     async fn wait<T>(
         &self,
         id: u32,
-        mut look: impl FnMut(&mut Slot) -> Option<Result<T, Ended>>,
+        mut look: impl FnMut(&mut ChannelSlot) -> Option<Result<T, Ended>>,
     ) -> Result<T, Ended> {
         loop {
             let bell = {

@@ -123,23 +123,23 @@ async fn a_slow_reader_holds_up_its_own_channel_alone() {
 #[tokio::test]
 async fn what_cannot_be_meant_ends_the_link() {
     let packet = |channel, kind, body: &[u8]| Packet { channel, kind, body }.bytes();
-    let open = packet(2, Kind::Open, &[]);
-    let long = packet(2, Kind::Part, &[0; MOST_BYTES - HEAD]);
+    let open = packet(2, PacketKind::Open, &[]);
+    let long = packet(2, PacketKind::Part, &[0; MOST_BYTES - HEAD]);
     let cases: Vec<(&str, Vec<Vec<u8>>)> = vec![
         ("no packet", vec![b"rubbish, and more of it".to_vec()]),
         ("no packet", vec![vec![VERSION]]),
         ("no packet", vec![vec![VERSION + 1, 1, 2, 0, 0, 0]]),
         ("brought more", vec![vec![0; MOST_BYTES + 1]]),
-        ("may not", vec![packet(1, Kind::Open, &[])]),
-        ("may not", vec![packet(0, Kind::Open, &[])]),
+        ("may not", vec![packet(1, PacketKind::Open, &[])]),
+        ("may not", vec![packet(0, PacketKind::Open, &[])]),
         ("may not", vec![open.clone(), open.clone()]),
-        ("more channels", (1..=5).map(|n| packet(2 * n, Kind::Open, &[])).collect()),
+        ("more channels", (1..=5).map(|n| packet(2 * n, PacketKind::Open, &[])).collect()),
         ("longer", [vec![open.clone()], vec![long; 40]].concat()),
-        ("more messages", [vec![open.clone()], vec![packet(2, Kind::Last, b"x"); 5]].concat()),
-        ("credit", vec![open.clone(), packet(2, Kind::Credit, &5_u32.to_le_bytes())]),
-        ("credit", vec![open.clone(), packet(2, Kind::Credit, b"x")]),
-        ("ended", vec![open.clone(), packet(2, Kind::End, &[]), packet(2, Kind::Last, b"x")]),
-        ("no reason", vec![open.clone(), packet(2, Kind::End, b"x")]),
+        ("more messages", [vec![open.clone()], vec![packet(2, PacketKind::Last, b"x"); 5]].concat()),
+        ("credit", vec![open.clone(), packet(2, PacketKind::Credit, &5_u32.to_le_bytes())]),
+        ("credit", vec![open.clone(), packet(2, PacketKind::Credit, b"x")]),
+        ("ended", vec![open.clone(), packet(2, PacketKind::End, &[]), packet(2, PacketKind::Last, b"x")]),
+        ("no reason", vec![open.clone(), packet(2, PacketKind::End, b"x")]),
         ("has ended", vec![vec![]]),
     ];
     for (want, packets) in cases {
@@ -161,8 +161,8 @@ async fn what_waits_of_all_channels_is_bounded() {
     let bounds = Bounds { waiting: 100_000, ..BOUNDS };
     let ((link, _incoming), hostile) = against(bounds);
     for channel in [2, 4, 6, 8] {
-        sent(&hostile, &Packet { channel, kind: Kind::Open, body: &[] }.bytes()).await;
-        sent(&hostile, &Packet { channel, kind: Kind::Part, body: &[0; 26_000] }.bytes()).await;
+        sent(&hostile, &Packet { channel, kind: PacketKind::Open, body: &[] }.bytes()).await;
+        sent(&hostile, &Packet { channel, kind: PacketKind::Part, body: &[0; 26_000] }.bytes()).await;
     }
     assert!(link.gone().await.contains("more than may wait"));
 }
@@ -171,7 +171,7 @@ async fn what_waits_of_all_channels_is_bounded() {
 async fn a_flood_waits_where_it_comes_from_and_silence_costs_nothing() {
     let bounds = Bounds { packets: 10, ..BOUNDS };
     let ((link, _incoming), hostile) = against(bounds);
-    let ignored = Packet { channel: 100, kind: Kind::Last, body: &[0; 1000] }.bytes();
+    let ignored = Packet { channel: 100, kind: PacketKind::Last, body: &[0; 1000] }.bytes();
     let mut sent = 0;
     while socket::send(&hostile, &ignored, None).is_ok() {
         sent += 1;

@@ -10,7 +10,7 @@ use evenkeel_model::workload::SourceKind;
 use super::Converger;
 use super::board::NodeKnob;
 use crate::admission::Mode;
-use crate::admission::{self, Verdict};
+use crate::admission::{self, AdmissionResult};
 use crate::allocatable;
 use crate::decisions::now_usec;
 use crate::reconcile::Merged;
@@ -50,7 +50,7 @@ impl Converger {
         self.show_admission(verdict);
     }
 
-    fn show_admission(&mut self, verdict: Verdict) {
+    fn show_admission(&mut self, verdict: AdmissionResult) {
         let (context, board) = (&self.parts.context, &self.parts.board);
         for draft in verdict.drafts {
             let decision = self.parts.decisions.record(draft, &context.stats);

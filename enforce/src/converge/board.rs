@@ -8,7 +8,7 @@ use evenkeel_host::knob::Setting;
 use evenkeel_model::workload::{SourceKind, Workload};
 use evenkeel_qos::why::Why;
 
-use super::container::{Container, State, state_of};
+use super::container::{State, TrackedContainer, state_of};
 use super::knob::{self, KnobLoop};
 use super::roster::{Roster, RosterEntry};
 use super::wake::Key;
@@ -159,11 +159,11 @@ pub struct WakeView {
 /// The whole.
 #[derive(Default)]
 pub struct Board {
-    inner: Mutex<Inner>,
+    inner: Mutex<BoardState>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct BoardState {
     containers: BTreeMap<Key, Arc<ContainerView>>,
     sources: Vec<SourceView>,
     knobs: Vec<NodeKnob>,
@@ -179,7 +179,7 @@ struct Inner {
 
 impl Board {
     /// Shows a container as it is now.
-    pub(super) fn show(&self, key: Key, container: &mut Container) {
+    pub(super) fn show(&self, key: Key, container: &mut TrackedContainer) {
         let mut inner = lock(&self.inner);
         let state = container.state();
         // An audit that found all as before changes a time and a number only.
@@ -298,7 +298,7 @@ impl Board {
     }
 }
 
-fn view(container: &Container) -> ContainerView {
+fn view(container: &TrackedContainer) -> ContainerView {
     let scores = container.scores.iter().map(|scores| {
         let wanted = Setting::OomScoreAdj(scores.looper.target().score);
         let actual = (scores.state == State::Converged).then_some(wanted);
@@ -323,7 +323,7 @@ fn view(container: &Container) -> ContainerView {
 
 /// One knob of a cgroup.
 pub(super) fn knob_view(knob: &KnobLoop) -> KnobView {
-    let contended = matches!(knob.state, knob::State::Contended).then(|| Trouble {
+    let contended = matches!(knob.state, knob::KnobState::Contended).then(|| Trouble {
         count: knob.rewrites.count,
         since_usec: knob.rewrites.since_usec,
         cause: Cause::Rewritten(knob.actual.map(|value| value.to_string().into())),
@@ -334,14 +334,14 @@ pub(super) fn knob_view(knob: &KnobLoop) -> KnobView {
         actual: knob.actual,
         state: state_of(knob),
         reason: match (&knob.state, &knob.ineffective) {
-            (knob::State::Denied { why, remedy } | knob::State::Rejected { why, remedy }, _) => {
+            (knob::KnobState::Denied { why, remedy } | knob::KnobState::Rejected { why, remedy }, _) => {
                 against(why, remedy.as_deref())
             }
-            (knob::State::Contended, _) => {
+            (knob::KnobState::Contended, _) => {
                 Reason::Against("somebody else keeps rewriting it; it is left alone".into())
             }
-            (knob::State::Held { why }, _) => Reason::Against(why.as_str().into()),
-            (knob::State::Right, Some(ineffective)) => Reason::Rule(Arc::clone(&ineffective.why)),
+            (knob::KnobState::Held { why }, _) => Reason::Against(why.as_str().into()),
+            (knob::KnobState::Right, Some(ineffective)) => Reason::Rule(Arc::clone(&ineffective.why)),
             _ => Reason::Rule(Arc::clone(&knob.reason)),
         },
         trouble: contended.or_else(ineffective).map(Box::new),

@@ -25,7 +25,7 @@ use super::knobs::{Done, Knobs};
 use super::members::Target;
 use super::pass::KNOB;
 use super::score::{ScoreLoop, Turn, Verdict};
-use super::wishes::Wanted;
+use super::wishes::WantedSetting;
 use crate::decisions::{Draft, now_usec, result_of};
 use crate::shared::{Tracked, micros};
 
@@ -124,7 +124,7 @@ impl Scores {
 
 /// One container.
 #[derive(Debug)]
-pub(super) struct Container {
+pub(super) struct TrackedContainer {
     pub(super) tracked: Arc<Tracked>,
     /// Where its processes are listed.
     pub(super) processes_at: CgroupRef,
@@ -177,7 +177,7 @@ pub(super) struct Next {
     pub(super) ask_source: bool,
 }
 
-impl Container {
+impl TrackedContainer {
     /// The worst of its parts. That a knob has no effect where it is says nothing about whether it holds what is wished:
     /// it is told of the knob, not of the container.
     pub(super) fn state(&self) -> State {
@@ -245,7 +245,7 @@ impl Container {
             self.knob_done(env, done, stats, &mut next);
         }
         // A doubted knob is asked about and looked at again soon, whether this turn found it or an earlier one.
-        if self.knobs.all.iter().any(|knob| knob.state == knob::State::Doubted) {
+        if self.knobs.all.iter().any(|knob| knob.state == knob::KnobState::Doubted) {
             let within = env.config.answer_within;
             next.ask_source = true;
             next.again = Some(next.again.map_or(within, |again| again.min(within)));
@@ -436,7 +436,7 @@ impl Container {
 
     /// Takes what is desired of it now, where the knobs are the same ones as before. True when something may have to be
     /// written.
-    pub(super) fn take(&mut self, desired: &ContainerPlan, settings: &[Wanted<'_>]) -> bool {
+    pub(super) fn take(&mut self, desired: &ContainerPlan, settings: &[WantedSetting<'_>]) -> bool {
         let mut changed = desired.wishes.oom_score_adj.as_ref().is_some_and(|wish| self.take_score(wish));
         for knob in &mut self.knobs.all {
             if let Some(wanted) = settings.iter().find(|wanted| wanted.setting.knob() == knob.knob()) {
@@ -527,22 +527,22 @@ impl Container {
                 .result(result)
         };
         let draft = match event.state {
-            knob::State::Dirty | knob::State::Doubted | knob::State::Held { .. } => return,
-            knob::State::Right => {
+            knob::KnobState::Dirty | knob::KnobState::Doubted | knob::KnobState::Held { .. } => return,
+            knob::KnobState::Right => {
                 told(DecisionKind::Set, knob.reason.text(), DecisionResult::Done).inputs(knob.reason.inputs())
             }
-            knob::State::Would => told(DecisionKind::Set, knob.reason.text(), DecisionResult::WouldDo)
+            knob::KnobState::Would => told(DecisionKind::Set, knob.reason.text(), DecisionResult::WouldDo)
                 .inputs(knob.reason.inputs()),
-            knob::State::Denied { why, remedy } => {
+            knob::KnobState::Denied { why, remedy } => {
                 next.denied.push((knob.knob(), why.clone(), remedy.clone()));
                 let reason = remedy.map_or_else(|| why.clone(), |remedy| format!("{why}; {remedy}"));
                 told(DecisionKind::Denied, reason, DecisionResult::Denied)
             }
-            knob::State::Rejected { why, remedy } => {
+            knob::KnobState::Rejected { why, remedy } => {
                 let reason = remedy.map_or_else(|| why.clone(), |remedy| format!("{why}; {remedy}"));
                 told(DecisionKind::Denied, reason, DecisionResult::Rejected)
             }
-            knob::State::Contended => {
+            knob::KnobState::Contended => {
                 let count = env.config.contended_after;
                 let reason = format!("somebody else rewrote it {count} times in a row; it is left alone");
                 told(DecisionKind::Contended, reason, DecisionResult::Unchanged)
@@ -578,12 +578,12 @@ fn trouble(scores: &mut Scores, state: State, why: String, remedy: Option<String
 /// A knob's state in the container's words.
 pub(super) fn state_of(knob: &KnobLoop) -> State {
     match &knob.state {
-        knob::State::Dirty | knob::State::Doubted | knob::State::Would => State::Dirty,
-        knob::State::Right if knob.ineffective.is_some() => State::Ineffective,
+        knob::KnobState::Dirty | knob::KnobState::Doubted | knob::KnobState::Would => State::Dirty,
+        knob::KnobState::Right if knob.ineffective.is_some() => State::Ineffective,
         // Held: what the agent itself set for a while stands, and the wish comes back by itself.
-        knob::State::Right | knob::State::Held { .. } => State::Converged,
-        knob::State::Denied { .. } | knob::State::Rejected { .. } => State::Denied,
-        knob::State::Contended => State::Contended,
+        knob::KnobState::Right | knob::KnobState::Held { .. } => State::Converged,
+        knob::KnobState::Denied { .. } | knob::KnobState::Rejected { .. } => State::Denied,
+        knob::KnobState::Contended => State::Contended,
     }
 }
 

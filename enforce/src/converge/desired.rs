@@ -10,8 +10,8 @@ use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::workload::Workload;
 
 use super::board::SourceView;
-use super::overlay::{self, Seen, kept};
-use super::table::{Applied, source_name};
+use super::overlay::{self, ObservedContainer, kept};
+use super::table::{TableChanges, source_name};
 use super::{BETWEEN_MERGES, Converger, WAITING_PERIOD, cores};
 use crate::allocatable;
 use crate::config::Mode;
@@ -112,13 +112,13 @@ impl Converger {
         let context = &self.parts.context;
         let table = &self.table;
         let seen = |id: &str| {
-            table.by_id(id).map(|container| Seen {
+            table.by_id(id).map(|container| ObservedContainer {
                 generation: container.generation,
                 state: container.state(),
                 processes: container.processes,
             })
         };
-        let node = overlay::Node {
+        let node = overlay::OverlayNode {
             cpu_milli: context.facts.cpu_milli.get(),
             memory_bytes: context.facts.memory_bytes.get(),
             allocatable: &|| allocatable::cpu_and_memory(context),
@@ -169,7 +169,7 @@ impl Converger {
             return;
         }
         let Some(overlay) = self.overlay.as_mut() else { return kept::forget(dir) };
-        let (kept, damaged) = kept::Kept::read(dir, &context.boot_id);
+        let (kept, damaged) = kept::StoredOverlay::read(dir, &context.boot_id);
         context.stats.damages.take(
             StateFile::Overlay,
             &dir.join(StateFile::Overlay.name()),
@@ -195,7 +195,7 @@ impl Converger {
         }
     }
 
-    pub(super) fn take_in(&mut self, applied: Applied, now: Instant) {
+    pub(super) fn take_in(&mut self, applied: TableChanges, now: Instant) {
         if !(applied.removed.is_empty() && applied.changed.is_empty()) {
             self.roster_changed = true;
             self.owned.changed(now);

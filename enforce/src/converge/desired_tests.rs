@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_host::hierarchy::Mode;
+use evenkeel_host::hierarchy::CgroupMode;
 use evenkeel_model::units::{Bytes, MilliCpu};
 use evenkeel_model::workload::Workload;
 use evenkeel_qos::cores::{CoresRequest, Cpu, allocate};
@@ -140,7 +140,7 @@ proptest! {
     fn what_changes_one_after_the_other_comes_to_the_whole_desired_state(
         changes in prop::collection::vec(change(), 1..14),
     ) {
-        let mut rig = Rig::with(Mode::V2, &["/own"], &PATHS);
+        let mut rig = Rig::with(CgroupMode::V2, &["/own"], &PATHS);
         for path in ["/own", "/own/a", "/own/b", "/pods"] {
             rig.kernel.with(|state| state.add_cgroup(path));
         }

@@ -11,7 +11,7 @@ use evenkeel_model::units::Limit;
 
 /// One knob of a cgroup: what it should hold, and what it was seen to hold.
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
+pub(crate) struct ObservedKnob {
     /// Where it is.
     pub(crate) target: Arc<Target>,
     /// What it should hold.
@@ -26,13 +26,13 @@ pub(crate) struct Seen {
 
 /// The writes that take the knobs of one cgroup from what they hold to what they should, in the order in which the kernel
 /// takes them. Nothing for those that hold it, and for those that are somebody else's.
-pub(crate) fn diff(knobs: &[Seen]) -> Vec<Write> {
+pub(crate) fn diff(knobs: &[ObservedKnob]) -> Vec<Write> {
     let find = |knob: Knob| knobs.iter().find(|k| k.desired.knob() == knob).map(|k| (k.observed, k.desired));
     let first = quota_first(find(Knob::CpuCfsQuota), find(Knob::CpuCfsPeriod));
-    let mut differing: Vec<&Seen> =
+    let mut differing: Vec<&ObservedKnob> =
         knobs.iter().filter(|k| k.is_ours && k.observed != Some(k.accepted)).collect();
     differing.sort_by_key(|k| rank(k.observed, k.desired, first));
-    let write = |k: &Seen| Write { target: (*k.target).clone(), setting: k.desired };
+    let write = |k: &ObservedKnob| Write { target: (*k.target).clone(), setting: k.desired };
     differing.into_iter().map(write).collect()
 }
 
@@ -124,9 +124,15 @@ mod tests {
     use evenkeel_model::units::{Bytes, CpuWeight};
     use proptest::prelude::*;
 
-    fn seen(desired: Setting, observed: Option<Setting>) -> Seen {
+    fn seen(desired: Setting, observed: Option<Setting>) -> ObservedKnob {
         let at = CgroupRef { hierarchy: Hierarchy::V2, path: "/web".into(), inode: 7 };
-        Seen { target: Arc::new(Target::Cgroup(at)), desired, accepted: desired, observed, is_ours: true }
+        ObservedKnob {
+            target: Arc::new(Target::Cgroup(at)),
+            desired,
+            accepted: desired,
+            observed,
+            is_ours: true,
+        }
     }
 
     fn text(writes: &[Write]) -> Vec<String> {
@@ -139,9 +145,9 @@ mod tests {
 
     #[test]
     fn only_what_differs_and_is_ours_is_written() {
-        let rounded = Seen { accepted: weight(101), ..seen(weight(100), Some(weight(101))) };
+        let rounded = ObservedKnob { accepted: weight(101), ..seen(weight(100), Some(weight(101))) };
         let contended =
-            Seen { is_ours: false, ..seen(Setting::CpuIdle(true), Some(Setting::CpuIdle(false))) };
+            ObservedKnob { is_ours: false, ..seen(Setting::CpuIdle(true), Some(Setting::CpuIdle(false))) };
         let unread = seen(Setting::MemoryOomGroup(true), None);
         let right = seen(
             Setting::MemoryLow(Limit::Value(Bytes::new(4096))),
@@ -200,10 +206,10 @@ mod tests {
                 2 => Setting::MemoryOomGroup(n > 1),
                 _ => Setting::CpuIdle(n > 1),
             };
-            let mut knobs: Vec<Seen> = values.iter().enumerate()
+            let mut knobs: Vec<ObservedKnob> = values.iter().enumerate()
                 .map(|(at, (to, from, is_ours))| {
                     let from = from.map(|from| setting(at, from));
-                    Seen { is_ours: *is_ours, ..seen(setting(at, *to), from) }
+                    ObservedKnob { is_ours: *is_ours, ..seen(setting(at, *to), from) }
                 })
                 .collect();
             let writes = diff(&knobs);

@@ -13,7 +13,7 @@ use evenkeel_model::workload::{ContainerKind, Requested, Workload};
 use evenkeel_qos::dynamic::{Dynamic, DynamicRule, ScoreCandidate};
 use evenkeel_qos::rules::{RuleSet, defaulted};
 
-use super::container::Container;
+use super::container::TrackedContainer;
 use super::table::{Input, Rules, Table};
 use super::wake::Key;
 use crate::shared::lock;
@@ -90,7 +90,7 @@ impl DynamicScores {
 }
 
 /// A Burstable container whose score is ours and whose use is known.
-fn candidate(container: &Container, used: &HashMap<u32, Bytes>) -> Option<ScoreCandidate> {
+fn candidate(container: &TrackedContainer, used: &HashMap<u32, Bytes>) -> Option<ScoreCandidate> {
     let workload = &container.tracked.workload;
     let is_burstable = container.tracked.classes.memory == Some(QosClass::Burstable);
     let is_fixed = workload.pod_facts.node_critical || workload.kind == ContainerKind::Infrastructure;

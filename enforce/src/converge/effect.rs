@@ -21,7 +21,7 @@ use evenkeel_qos::own::below;
 use evenkeel_qos::why::Why;
 
 use super::board::{Cause, Trouble};
-use super::container::Container;
+use super::container::TrackedContainer;
 use super::env::thread_cpu_time;
 use super::knob::{self, KnobLoop};
 use crate::decisions::{Draft, now_usec};
@@ -63,7 +63,7 @@ pub(super) struct Survey {
     /// cgroup2 is mounted with `memory_recursiveprot`.
     recursive: bool,
     own: Vec<String>,
-    families: BTreeMap<(Hierarchy, String), Known>,
+    families: BTreeMap<(Hierarchy, String), CgroupFamily>,
     /// Grows when families were read again: verdicts of an earlier one are out of date.
     pub(super) epoch: u64,
     period: Duration,
@@ -75,7 +75,7 @@ pub(super) struct Survey {
 
 /// One family, digested.
 #[derive(Debug, Default)]
-struct Known {
+struct CgroupFamily {
     processes: usize,
     /// By name.
     children: Vec<Child>,
@@ -126,12 +126,12 @@ impl Survey {
     }
 
     /// Judges every knob of a container that stands; what is news becomes a decision.
-    pub(super) fn judge(&mut self, reader: &dyn HostReader, container: &mut Container) -> Vec<Draft> {
+    pub(super) fn judge(&mut self, reader: &dyn HostReader, container: &mut TrackedContainer) -> Vec<Draft> {
         container.judged = self.epoch;
         let mut drafts = Vec::new();
         for index in 0..container.knobs.all.len() {
             let Some(knob) = container.knobs.all.get_mut(index) else { break };
-            if knob.state != knob::State::Right {
+            if knob.state != knob::KnobState::Right {
                 continue;
             }
             let found = self.verdict(reader, knob);
@@ -217,7 +217,7 @@ impl Survey {
         self.own.iter().any(|root| root == path || below(root, path))
     }
 
-    fn family(&mut self, reader: &dyn HostReader, hierarchy: Hierarchy, parent: &str) -> &Known {
+    fn family(&mut self, reader: &dyn HostReader, hierarchy: Hierarchy, parent: &str) -> &CgroupFamily {
         let key = (hierarchy, parent.to_owned());
         let known = self.families.entry(key).or_insert_with_key(|key| read(reader, key));
         known.is_used = true;
@@ -225,7 +225,7 @@ impl Survey {
     }
 }
 
-impl Known {
+impl CgroupFamily {
     fn child(&self, name: &str) -> Option<&Child> {
         let at = self.children.binary_search_by(|child| child.name.as_str().cmp(name)).ok()?;
         self.children.get(at)
@@ -255,12 +255,12 @@ impl Promised for Child {
 /// What was found of one knob, and by which numbers.
 type Found = (LostEffect, Why);
 
-fn read(reader: &dyn HostReader, (hierarchy, parent): &(Hierarchy, String)) -> Known {
+fn read(reader: &dyn HostReader, (hierarchy, parent): &(Hierarchy, String)) -> CgroupFamily {
     let found = reader.place(*hierarchy, parent).and_then(|place| reader.family(&place));
     let Family { processes, mut children } = found.unwrap_or_default();
     children.sort_by(|a, b| a.name.cmp(&b.name));
     let sum = |knob| children.iter().fold(Bytes::ZERO, |sum, child| sum.saturating_add(child.claim(knob)));
-    Known {
+    CgroupFamily {
         processes,
         populated: children.iter().filter(|child| child.is_populated).count(),
         min_claims: sum(ProtectionKnob::Min),

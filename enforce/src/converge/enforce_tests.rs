@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_host::fake::{FakeKernel, FakeState};
-use evenkeel_host::hierarchy::{Controller, Hierarchy, Mode};
+use evenkeel_host::hierarchy::{CgroupMode, Controller, Hierarchy};
 use evenkeel_host::knob::{BurstUsec, Knob, PeriodUsec, QuotaUsec, Setting};
 use evenkeel_model::node::NodeFacts;
 use evenkeel_model::units::{Bytes, CpuShares, CpuWeight, Limit, MilliCpu, OomScoreAdj};
@@ -22,7 +22,7 @@ use super::dynamic::DynamicScores;
 use super::effect::Survey;
 use super::env::Env;
 use super::fair::FairMode;
-use super::own::{Homes, Options, Owned};
+use super::own::{Homes, InnerKnobs, Owned};
 use super::table::{Rules, Table};
 use crate::converge::rules::Switches;
 use crate::converge::rules::{Converge, FreezeWhen};
@@ -65,13 +65,13 @@ pub(super) struct Rig {
 }
 
 impl Rig {
-    pub(super) fn new(mode: Mode, own: &[&str]) -> Self {
+    pub(super) fn new(mode: CgroupMode, own: &[&str]) -> Self {
         let own: Vec<String> = own.iter().map(|path| (*path).to_owned()).collect();
         let now = Instant::now();
         let period = Duration::from_secs(10);
         let home = |controller| match mode {
-            Mode::V2 => Hierarchy::V2,
-            Mode::V1 | Mode::Hybrid => Hierarchy::V1(controller),
+            CgroupMode::V2 => Hierarchy::V2,
+            CgroupMode::V1 | CgroupMode::Hybrid => Hierarchy::V1(controller),
         };
         let homes = Homes { cpu: Some(home(Controller::Cpu)), memory: Some(home(Controller::Memory)) };
         let plan = PlanConfig {
@@ -118,7 +118,7 @@ impl Rig {
     }
 
     /// A machine with cgroups, each with a process in it.
-    pub(super) fn with(mode: Mode, own: &[&str], paths: &[&str]) -> Self {
+    pub(super) fn with(mode: CgroupMode, own: &[&str], paths: &[&str]) -> Self {
         let rig = Self::new(mode, own);
         for (path, pid) in paths.iter().zip(10..) {
             rig.kernel.with(|state| {
@@ -172,7 +172,7 @@ impl Rig {
             holds: None,
         };
         let wanted = self.table.inner(&self.rules, &self.parts);
-        let options = Options { on: &ON, cores: false };
+        let options = InnerKnobs { on: &ON, cores: false };
         self.owned.changed(Instant::now());
         self.owned.turn(&mut env, options, wanted, &Counters(&self.stats), Instant::now());
     }
@@ -232,7 +232,7 @@ pub(super) fn requesting(name: &str, cpu: u64, memory_mib: u64) -> Workload {
 
 #[test]
 fn a_new_container_is_timed_from_its_first_process() {
-    let mut rig = Rig::with(Mode::V2, &[], &["/old"]);
+    let mut rig = Rig::with(CgroupMode::V2, &[], &["/old"]);
     rig.kernel.with(|state| {
         state.add_cgroup("/new");
         for (pid, start) in [(20, 99_000), (21, 99_700)] {
@@ -251,7 +251,7 @@ fn a_new_container_is_timed_from_its_first_process() {
 
 #[test]
 fn a_cgroup_made_in_one_hierarchy_after_the_other_gets_every_knob() {
-    let mut rig = Rig::with(Mode::V1, &[], &["/slow"]);
+    let mut rig = Rig::with(CgroupMode::V1, &[], &["/slow"]);
     rig.state(|state| state.set_missing("/slow", &[Controller::Cpu]));
     let wish = [(requesting("slow", 500, 256), "/slow")];
     rig.apply(&wish);
@@ -266,7 +266,7 @@ fn a_cgroup_made_in_one_hierarchy_after_the_other_gets_every_knob() {
 
 #[test]
 fn limits_follow_the_manifest_and_are_put_back_when_it_has_none() {
-    let mut rig = Rig::with(Mode::V2, &[], &["/web"]);
+    let mut rig = Rig::with(CgroupMode::V2, &[], &["/web"]);
     rig.apply(&[(limited("web", 500, 128), "/web")]);
     assert_eq!(rig.value("/web", Knob::CpuMax), "50000 100000");
     assert_eq!(rig.value("/web", Knob::CpuMaxBurst), "50000");
@@ -289,7 +289,7 @@ fn limits_follow_the_manifest_and_are_put_back_when_it_has_none() {
 
 #[test]
 fn what_somebody_else_changed_meanwhile_is_not_put_back() {
-    let mut rig = Rig::with(Mode::V2, &[], &["/web"]);
+    let mut rig = Rig::with(CgroupMode::V2, &[], &["/web"]);
     rig.apply(&[(limited("web", 500, 128), "/web")]);
     rig.state(|state| state.set("/web", Setting::MemoryMax(Limit::Value(Bytes::new(MIB)))));
     rig.apply(&[(requesting("web", 100, 64), "/web")]);
@@ -298,7 +298,7 @@ fn what_somebody_else_changed_meanwhile_is_not_put_back() {
 
 #[test]
 fn a_limit_below_what_is_used_is_refused_and_set_once_there_is_room() {
-    for (mode, knob) in [(Mode::V2, Knob::MemoryMax), (Mode::V1, Knob::MemoryLimit)] {
+    for (mode, knob) in [(CgroupMode::V2, Knob::MemoryMax), (CgroupMode::V1, Knob::MemoryLimit)] {
         let mut rig = Rig::with(mode, &[], &["/web"]);
         rig.state(|state| state.set_memory("/web", Bytes::new(300 * MIB), Bytes::new(100 * MIB)));
         rig.apply(&[(limited("web", 500, 128), "/web")]);
@@ -318,7 +318,7 @@ fn a_limit_below_what_is_used_is_refused_and_set_once_there_is_room() {
 
 #[test]
 fn bandwidth_is_written_in_the_order_the_kernel_takes() {
-    let mut rig = Rig::with(Mode::V1, &[], &["/web"]);
+    let mut rig = Rig::with(CgroupMode::V1, &[], &["/web"]);
     let cpu = |cpu| limited("web", cpu, 1024);
     let set = |rig: &Rig, quota: u64, period: u64, burst: u64| {
         rig.state(|state| {
@@ -338,7 +338,7 @@ fn bandwidth_is_written_in_the_order_the_kernel_takes() {
         ["cpu.cfs_burst_us 50000", "cpu.cfs_period_us 100000", "cpu.cfs_quota_us 50000"]
     );
     // The period shrinks: it goes last. The burst grows: after the quota.
-    let mut rig = Rig::with(Mode::V1, &[], &["/web"]);
+    let mut rig = Rig::with(CgroupMode::V1, &[], &["/web"]);
     set(&rig, 20_000, 200_000, 0);
     rig.apply(&[(cpu(500), "/web")]);
     assert_eq!(
@@ -349,11 +349,11 @@ fn bandwidth_is_written_in_the_order_the_kernel_takes() {
 
 #[test]
 fn a_held_knob_is_left_and_verified_when_it_is_let_go() {
-    let mut rig = Rig::with(Mode::V2, &[], &["/web"]);
+    let mut rig = Rig::with(CgroupMode::V2, &[], &["/web"]);
     rig.apply(&[(requesting("web", 100, 64), "/web")]);
     let container = rig.table.iter().next().unwrap();
     let (at, tracked) = (container.cpu.clone().unwrap(), Arc::clone(&container.tracked));
-    let wish = crate::holds::Wish {
+    let wish = crate::holds::HoldRequest {
         at: &at,
         value: Setting::CpuWeight(CpuWeight::clamped(1)),
         tracked: &tracked,
@@ -374,7 +374,7 @@ fn a_held_knob_is_left_and_verified_when_it_is_let_go() {
 
 #[test]
 fn who_rewrites_is_shown_with_count_since_and_value() {
-    let mut rig = Rig::with(Mode::V1, &[], &["/web"]);
+    let mut rig = Rig::with(CgroupMode::V1, &[], &["/web"]);
     rig.apply(&[(requesting("web", 500, 64), "/web")]);
     for _ in 0..6 {
         rig.state(|state| state.set("/web", Setting::CpuShares(CpuShares::clamped(2))));
@@ -389,7 +389,7 @@ fn who_rewrites_is_shown_with_count_since_and_value() {
 
 #[test]
 fn a_protection_no_ancestor_grants_is_ineffective_until_one_does() {
-    let mut rig = Rig::with(Mode::V2, &[], &["/pods", "/pods/web", "/pods/other"]);
+    let mut rig = Rig::with(CgroupMode::V2, &[], &["/pods", "/pods/web", "/pods/other"]);
     rig.apply(&[(requesting("web", 100, 64), "/pods/web")]);
     let shown = rig.knob("web", Knob::MemoryLow);
     let trouble = shown.trouble.unwrap();
@@ -411,7 +411,7 @@ fn a_protection_no_ancestor_grants_is_ineffective_until_one_does() {
 
 #[test]
 fn a_weight_without_a_sibling_is_ineffective() {
-    for (mode, knob) in [(Mode::V2, Knob::CpuWeight), (Mode::V1, Knob::CpuShares)] {
+    for (mode, knob) in [(CgroupMode::V2, Knob::CpuWeight), (CgroupMode::V1, Knob::CpuShares)] {
         let mut rig = Rig::with(mode, &[], &["/pods/web", "/elsewhere"]);
         rig.state(|state| state.add_cgroup("/pods"));
         rig.apply(&[(requesting("web", 500, 64), "/pods/web")]);
@@ -428,7 +428,7 @@ fn a_weight_without_a_sibling_is_ineffective() {
 
 #[test]
 fn an_owned_subtree_grants_what_its_containers_are_promised() {
-    let mut rig = Rig::with(Mode::V2, &["/own"], &["/own/a/web", "/own/a/db", "/own/b/job"]);
+    let mut rig = Rig::with(CgroupMode::V2, &["/own"], &["/own/a/web", "/own/a/db", "/own/b/job"]);
     for path in ["/own", "/own/a", "/own/b"] {
         rig.state(|state| state.add_cgroup(path));
     }
@@ -457,7 +457,7 @@ fn an_owned_subtree_grants_what_its_containers_are_promised() {
 
 #[test]
 fn ancestors_are_raised_from_the_top_before_their_containers() {
-    let mut rig = Rig::with(Mode::V2, &["/own"], &["/own/a/web"]);
+    let mut rig = Rig::with(CgroupMode::V2, &["/own"], &["/own/a/web"]);
     for path in ["/own", "/own/a"] {
         rig.state(|state| state.add_cgroup(path));
     }
@@ -481,7 +481,7 @@ fn ancestors_are_raised_from_the_top_before_their_containers() {
 
 #[test]
 fn restoring_puts_an_owned_subtree_back_leaves_first() {
-    let mut rig = Rig::with(Mode::V2, &["/own"], &["/own/a/web"]);
+    let mut rig = Rig::with(CgroupMode::V2, &["/own"], &["/own/a/web"]);
     for path in ["/own", "/own/a"] {
         rig.state(|state| state.add_cgroup(path));
     }
@@ -505,7 +505,7 @@ fn restoring_puts_an_owned_subtree_back_leaves_first() {
 
 #[test]
 fn fair_weights_follow_who_is_active() {
-    for (mode, knob) in [(Mode::V2, Knob::CpuWeight), (Mode::V1, Knob::CpuShares)] {
+    for (mode, knob) in [(CgroupMode::V2, Knob::CpuWeight), (CgroupMode::V1, Knob::CpuShares)] {
         let mut rig = Rig::with(mode, &[], &["/pods/a", "/pods/b"]);
         rig.state(|state| state.add_cgroup("/pods"));
         rig.apply(&[(requesting("a", 500, 64), "/pods/a"), (requesting("b", 0, 64), "/pods/b")]);
@@ -559,7 +559,7 @@ fn fair_weights_follow_who_is_active() {
 
 #[test]
 fn whole_cores_are_given_and_taken_back() {
-    let mut rig = Rig::with(Mode::V2, &[], &["/web", "/db"]);
+    let mut rig = Rig::with(CgroupMode::V2, &[], &["/web", "/db"]);
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(dir.path().join("cpu")).unwrap();
     std::fs::write(dir.path().join("cpu/online"), "0-3\n").unwrap();
@@ -602,7 +602,7 @@ fn whole_cores_are_given_and_taken_back() {
 
 #[test]
 fn dynamic_scores_follow_use_and_priority_and_survive_a_new_manifest() {
-    let mut rig = Rig::with(Mode::V2, &[], &["/over", "/within", "/meek"]);
+    let mut rig = Rig::with(CgroupMode::V2, &[], &["/over", "/within", "/meek"]);
     let mut meek = requesting("meek", 100, 64);
     meek.pod_facts.priority = Some(-10);
     let all = [

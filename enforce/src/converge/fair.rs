@@ -12,7 +12,7 @@ use evenkeel_qos::fair::{Allotment, Fair, FairShares, Hysteresis, Layout, Member
 use evenkeel_qos::own::below;
 use evenkeel_qos::rules::cpu_request_of;
 
-use super::container::Container;
+use super::container::TrackedContainer;
 use super::table::{Input, Rules, Table};
 use super::wake::Key;
 use crate::converge::rules::CpuRules;
@@ -39,21 +39,21 @@ pub(super) struct FairMode {
     /// Time of the last tick that was looked at.
     seen_usec: u64,
     /// Counters of each container then, by slot.
-    counters: HashMap<u32, Counters>,
+    counters: HashMap<u32, CpuCounters>,
     /// Parts of cgroups between an owned root and its containers.
     pub(super) inner: BTreeMap<String, Allotment>,
 }
 
 /// Of one container at one tick.
 #[derive(Debug, Clone, Copy)]
-struct Counters {
+struct CpuCounters {
     /// CPU time, microseconds.
     usage: u64,
     /// Time in which somebody in it waited for a CPU, microseconds; `None` where the kernel does not tell.
     stalled: Option<u64>,
 }
 
-impl Counters {
+impl CpuCounters {
     /// CPU used since `before`, `interval` microseconds ago, and whether it waited for more. A tenth of the time without
     /// a CPU is waiting for one; less is what any wake-up costs.
     fn since(self, before: Self, interval: u64) -> (MicroCpu, bool) {
@@ -66,7 +66,7 @@ impl Counters {
 
 /// What changed.
 #[derive(Debug, Default)]
-pub(super) struct Changed {
+pub(super) struct ChangedShares {
     /// Containers with another weight.
     pub(super) keys: Vec<Key>,
     /// Cgroups above containers have other weights.
@@ -107,8 +107,8 @@ impl FairMode {
         capacity: MilliCpu,
         now_usec: u64,
         now: Instant,
-    ) -> Changed {
-        let mut changed = Changed::default();
+    ) -> ChangedShares {
+        let mut changed = ChangedShares::default();
         if now < self.next {
             return changed;
         }
@@ -135,7 +135,7 @@ impl FairMode {
         let mut counters = HashMap::with_capacity(self.counters.len());
         latest.each(&mut |slot, sample| {
             let Some(usage) = sample.get(Field::CpuUsageUsec) else { return };
-            let now = Counters { usage, stalled: sample.get(Field::CpuPressureUsec) };
+            let now = CpuCounters { usage, stalled: sample.get(Field::CpuPressureUsec) };
             let before = self.counters.get(&slot).copied();
             counters.insert(slot, now);
             let interval = u64::from(sample.interval_usec());
@@ -154,7 +154,7 @@ impl FairMode {
         used: &HashMap<u32, (MicroCpu, bool)>,
     ) -> Vec<Member<Key, String>> {
         let Some(arena) = self.arenas.get(at) else { return Vec::new() };
-        let member = |(key, container): (Key, &Container)| {
+        let member = |(key, container): (Key, &TrackedContainer)| {
             let path = &container.tracked.cgroup;
             let in_root = |other: &Arena| other.root.as_deref().is_some_and(|root| below(root, path));
             let belongs = match &arena.root {
@@ -182,7 +182,7 @@ impl FairMode {
         shared: &FairShares<Key, String>,
         table: &mut Table,
         rules: &Rules,
-        changed: &mut Changed,
+        changed: &mut ChangedShares,
     ) {
         for (key, allotment) in &shared.members {
             let Some(container) = table.get(*key) else { continue };

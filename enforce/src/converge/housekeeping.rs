@@ -12,9 +12,9 @@ use evenkeel_host::write::{HostWriter, Outcome, Target as WriteTarget};
 use evenkeel_model::workload::SourceKind;
 
 use super::board::WakeView;
-use super::container::{Container, Counters, State};
+use super::container::{Counters, State, TrackedContainer};
 use super::env::{Env, ticks_since_boot};
-use super::own::Options;
+use super::own::InnerKnobs;
 use super::{Converger, LONGEST_SLEEP, roster};
 use crate::decisions::now_usec;
 use crate::shared::SourceUpdate;
@@ -35,8 +35,9 @@ impl Converger {
         let now = Instant::now();
         if now >= self.count_at {
             self.count_at = now + LONGEST_SLEEP;
-            let count =
-                |holds: &dyn Fn(&Container) -> bool| self.table.iter().filter(|c| holds(c)).count() as u64;
+            let count = |holds: &dyn Fn(&TrackedContainer) -> bool| {
+                self.table.iter().filter(|c| holds(c)).count() as u64
+            };
             stats.containers_converged.set(count(&|c| c.state() == State::Converged));
             stats.containers_ineffective.set(count(&|c| c.has(State::Ineffective)));
             stats
@@ -86,7 +87,7 @@ impl Converger {
         };
         let parts = self.fair.as_ref().map_or(&none, |fair| &fair.inner);
         let wanted = self.table.inner(&self.rules, parts);
-        let options = Options { on: &context.config.knobs, cores: self.cores.is_some() };
+        let options = InnerKnobs { on: &context.config.knobs, cores: self.cores.is_some() };
         let drafts = self.owned.turn(&mut env, options, wanted, &Counters(&context.stats), now);
         for draft in drafts {
             self.parts.decisions.record(draft, &self.parts.context.stats);

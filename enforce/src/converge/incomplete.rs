@@ -91,11 +91,11 @@ impl Incomplete {
 mod tests {
     use super::*;
     use evenkeel_host::fake::FakeKernel;
-    use evenkeel_host::hierarchy::{Controller, Mode};
+    use evenkeel_host::hierarchy::{CgroupMode, Controller};
 
     #[test]
     fn one_that_vanished_is_looked_at_no_sooner_and_in_the_end_no_more() {
-        let kernel = FakeKernel::new(Mode::V1);
+        let kernel = FakeKernel::new(CgroupMode::V1);
         kernel.with(|state| {
             state.add_cgroup("/c");
             state.set_missing("/c", &[Controller::Cpu]);

@@ -13,7 +13,7 @@ use evenkeel_host::write::{CgroupRef, Outcome, Target, Write};
 use evenkeel_model::units::{Bytes, Limit};
 use evenkeel_qos::why::Why;
 
-use super::diff::Seen;
+use super::diff::ObservedKnob;
 use super::effect::Ineffective;
 use super::env::Env;
 use crate::decisions::now_usec;
@@ -23,7 +23,7 @@ const FORGIVEN_AFTER: u32 = 10;
 
 /// Where a knob stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum KnobState {
     /// Not looked at yet, or to be tried again.
     Dirty,
     /// Holds what was wished.
@@ -44,18 +44,18 @@ pub(crate) enum State {
 
 /// Something worth a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Event {
+pub(super) struct KnobEvent {
     /// Value before.
     pub old: Option<Setting>,
     /// State after.
-    pub state: State,
+    pub state: KnobState,
 }
 
 /// What a look found.
 #[derive(Debug)]
-pub(super) enum Look {
+pub(super) enum KnobObservation {
     /// Nothing is to be written; perhaps something is to be told.
-    Settled(Option<Event>),
+    Settled(Option<KnobEvent>),
     /// It is to be written: it holds this, or cannot be read.
     Differs(Option<Setting>),
 }
@@ -81,7 +81,7 @@ pub(super) struct KnobLoop {
     /// What it held when last looked at.
     pub actual: Option<Setting>,
     /// Where it stands.
-    pub state: State,
+    pub state: KnobState,
     /// Rewrites by somebody else.
     pub rewrites: Rewrites,
     /// Why the value, although it stands, has no effect.
@@ -106,7 +106,7 @@ impl KnobLoop {
             wanted,
             reason,
             actual: None,
-            state: State::Dirty,
+            state: KnobState::Dirty,
             rewrites: Rewrites::default(),
             ineffective: None,
             kept: None,
@@ -137,8 +137,8 @@ impl KnobLoop {
         self.wanted = wanted;
         self.kept = None;
         // What is contended stays so until it was found right, or every new wish would be fought over anew.
-        if self.state != State::Contended {
-            self.state = State::Dirty;
+        if self.state != KnobState::Contended {
+            self.state = KnobState::Dirty;
         }
         true
     }
@@ -158,7 +158,7 @@ impl KnobLoop {
 
     /// True when an audit may pass it over: it was right when last looked at.
     pub(super) fn is_settled(&self) -> bool {
-        matches!(self.state, State::Right | State::Contended)
+        matches!(self.state, KnobState::Right | KnobState::Contended)
     }
 
     /// The write that brings it to what it should hold.
@@ -167,8 +167,8 @@ impl KnobLoop {
     }
 
     /// What is known of it without a look: it is left as it is.
-    pub(super) fn settled(&self) -> Seen {
-        Seen {
+    pub(super) fn settled(&self) -> ObservedKnob {
+        ObservedKnob {
             target: Arc::clone(&self.target),
             desired: self.wanted,
             accepted: self.kept.unwrap_or(self.wanted),
@@ -179,72 +179,72 @@ impl KnobLoop {
 
     /// Looks and, where that is needed and ours to do, writes. An event is given when something was written or the
     /// state changed; the outcome only when a write was tried.
-    pub(super) fn turn(&mut self, env: &mut Env<'_>) -> (Option<Event>, Option<Outcome>) {
+    pub(super) fn turn(&mut self, env: &mut Env<'_>) -> (Option<KnobEvent>, Option<Outcome>) {
         match self.look(env) {
-            Look::Settled(event) => (event, None),
-            Look::Differs(_) => self.write(env, &self.wish()),
+            KnobObservation::Settled(event) => (event, None),
+            KnobObservation::Differs(_) => self.write(env, &self.wish()),
         }
     }
 
     /// Reads it and says whether it is to be written.
-    pub(super) fn look(&mut self, env: &Env<'_>) -> Look {
+    pub(super) fn look(&mut self, env: &Env<'_>) -> KnobObservation {
         let before = self.state.clone();
         if let Some(why) = self.held(env) {
-            self.state = State::Held { why };
-            return Look::Settled(None);
+            self.state = KnobState::Held { why };
+            return KnobObservation::Settled(None);
         }
         let found = env.reader.setting(&self.target, self.knob());
         if let Ok(value) = found {
             self.actual = Some(value);
             if value == self.kept.unwrap_or(self.wanted) {
-                return Look::Settled(self.found_right(&before, value));
+                return KnobObservation::Settled(self.found_right(&before, value));
             }
         }
         if found.as_ref().is_err_and(HostError::is_gone) {
-            return Look::Settled(None);
+            return KnobObservation::Settled(None);
         }
         match before {
-            State::Contended => {
+            KnobState::Contended => {
                 self.rewrites.count = self.rewrites.count.saturating_add(u32::from(self.right_in_a_row > 0));
                 self.right_in_a_row = 0;
-                Look::Settled(None)
+                KnobObservation::Settled(None)
             }
-            State::Right => Look::Settled(self.found_rewritten(env)),
+            KnobState::Right => KnobObservation::Settled(self.found_rewritten(env)),
             // An audit that comes meanwhile is no answer.
-            State::Doubted
+            KnobState::Doubted
                 if self.doubted.is_some_and(|since| since.elapsed() < env.config.answer_within) =>
             {
-                Look::Settled(None)
+                KnobObservation::Settled(None)
             }
-            _ => Look::Differs(found.ok()),
+            _ => KnobObservation::Differs(found.ok()),
         }
     }
 
-    fn found_rewritten(&mut self, env: &Env<'_>) -> Option<Event> {
+    fn found_rewritten(&mut self, env: &Env<'_>) -> Option<KnobEvent> {
         self.right_in_a_row = 0;
         if self.rewrites.count == 0 {
             self.rewrites.since_usec = now_usec();
         }
         self.rewrites.count += 1;
         if self.rewrites.count >= env.config.contended_after {
-            self.state = State::Contended;
-            return Some(Event { old: self.actual, state: State::Contended });
+            self.state = KnobState::Contended;
+            return Some(KnobEvent { old: self.actual, state: KnobState::Contended });
         }
         // It may be an update of the wish that the source has not told yet: runtimes resize in place.
-        self.state = State::Doubted;
+        self.state = KnobState::Doubted;
         self.doubted = Some(Instant::now());
         None
     }
 
     /// Notes the original and writes.
-    pub(super) fn write(&mut self, env: &mut Env<'_>, write: &Write) -> (Option<Event>, Option<Outcome>) {
+    pub(super) fn write(&mut self, env: &mut Env<'_>, write: &Write) -> (Option<KnobEvent>, Option<Outcome>) {
         let before = self.state.clone();
         if let Some(why) = self.would_kill(env) {
             let remedy =
                 Some("raise the limit, or have the container give memory back; audits try again".into());
-            self.state = State::Rejected { why, remedy };
-            let news = !matches!(before, State::Rejected { .. });
-            return (news.then(|| Event { old: self.actual, state: self.state.clone() }), None);
+            self.state = KnobState::Rejected { why, remedy };
+            let news = !matches!(before, KnobState::Rejected { .. });
+            return (news.then(|| KnobEvent { old: self.actual, state: self.state.clone() }), None);
         }
         // Read in this turn; what cannot be read has no original, unless systemd is about to bring it.
         if let Some(old) = self.actual.or_else(|| crate::systemd::assumed(&self.target, self.knob())) {
@@ -254,8 +254,8 @@ impl KnobLoop {
         let outcome = env.writer.apply(write);
         self.take_in(&outcome);
         let told = before != self.state || matches!(outcome, Outcome::Written { .. });
-        let event = told.then(|| Event { old: outcome.old().or(self.actual), state: self.state.clone() });
-        (event.filter(|event| event.state != State::Dirty), Some(outcome))
+        let event = told.then(|| KnobEvent { old: outcome.old().or(self.actual), state: self.state.clone() });
+        (event.filter(|event| event.state != KnobState::Dirty), Some(outcome))
     }
 
     fn held(&self, env: &Env<'_>) -> Option<String> {
@@ -270,19 +270,19 @@ impl KnobLoop {
         limit_would_kill(env.reader, self.place()?, self.actual, self.wanted)
     }
 
-    fn found_right(&mut self, before: &State, value: Setting) -> Option<Event> {
+    fn found_right(&mut self, before: &KnobState, value: Setting) -> Option<KnobEvent> {
         self.right_in_a_row = self.right_in_a_row.saturating_add(1);
         let forgiven = self.right_in_a_row >= FORGIVEN_AFTER;
         if forgiven {
             self.rewrites = Rewrites::default();
         }
-        if *before == State::Right || (*before == State::Contended && !forgiven) {
+        if *before == KnobState::Right || (*before == KnobState::Contended && !forgiven) {
             return None;
         }
-        self.state = State::Right;
+        self.state = KnobState::Right;
         // Nothing to tell where it was right from the beginning, or was only doubted or held.
-        (!matches!(before, State::Dirty | State::Doubted | State::Held { .. }))
-            .then_some(Event { old: Some(value), state: State::Right })
+        (!matches!(before, KnobState::Dirty | KnobState::Doubted | KnobState::Held { .. }))
+            .then_some(KnobEvent { old: Some(value), state: KnobState::Right })
     }
 
     fn take_in(&mut self, outcome: &Outcome) {
@@ -290,16 +290,18 @@ impl KnobLoop {
             Outcome::Written { new, .. } | Outcome::Unchanged { value: new } => {
                 self.kept = Some(*new);
                 self.actual = Some(*new);
-                State::Right
+                KnobState::Right
             }
-            Outcome::WouldWrite { .. } => State::Would,
-            Outcome::Refused(refusal) => State::Rejected { why: refusal.to_string(), remedy: None },
+            Outcome::WouldWrite { .. } => KnobState::Would,
+            Outcome::Refused(refusal) => KnobState::Rejected { why: refusal.to_string(), remedy: None },
             Outcome::Failed { error, .. } => {
                 let (why, remedy) = (error.to_string(), error.remedy().map(str::to_owned));
                 match error.category() {
-                    Category::Gone | Category::Io | Category::Partial | Category::Malformed => State::Dirty,
-                    Category::Denied => State::Denied { why, remedy },
-                    Category::Unsupported | Category::Rejected => State::Rejected { why, remedy },
+                    Category::Gone | Category::Io | Category::Partial | Category::Malformed => {
+                        KnobState::Dirty
+                    }
+                    Category::Denied => KnobState::Denied { why, remedy },
+                    Category::Unsupported | Category::Rejected => KnobState::Rejected { why, remedy },
                 }
             }
         };

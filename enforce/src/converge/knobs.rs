@@ -8,9 +8,9 @@ use std::sync::Arc;
 use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_host::write::{Outcome, Target};
 
-use super::diff::{Seen, diff, rank};
+use super::diff::{ObservedKnob, diff, rank};
 use super::env::Env;
-use super::knob::{Event, KnobLoop, Look};
+use super::knob::{KnobEvent, KnobLoop, KnobObservation};
 use crate::restore::{Back, put_back};
 
 /// Settled knobs read at one audit: with eight knobs each is seen at every eighth, and at once when its file was
@@ -32,7 +32,7 @@ pub(super) struct Done {
     /// Which, among all.
     pub(super) index: usize,
     /// What is to be told.
-    pub(super) event: Option<Event>,
+    pub(super) event: Option<KnobEvent>,
     /// What was tried.
     pub(super) outcome: Option<Outcome>,
 }
@@ -61,13 +61,15 @@ impl Knobs {
     /// Looks at everything that is not settled, and at all (`whole`) or some of what is; writes what differs.
     pub(super) fn turn(&mut self, env: &mut Env<'_>, whole: bool) -> Vec<Done> {
         let mut done = Vec::new();
-        let mut seen: Vec<Seen> = self.all.iter().map(KnobLoop::settled).collect();
+        let mut seen: Vec<ObservedKnob> = self.all.iter().map(KnobLoop::settled).collect();
         for index in self.due(whole) {
             let Some((knob, seen)) = self.all.get_mut(index).zip(seen.get_mut(index)) else { continue };
             match knob.look(env) {
-                Look::Settled(None) => {}
-                Look::Settled(event) => done.push(Done { index, event, outcome: None }),
-                Look::Differs(observed) => *seen = Seen { observed, is_ours: true, ..knob.settled() },
+                KnobObservation::Settled(None) => {}
+                KnobObservation::Settled(event) => done.push(Done { index, event, outcome: None }),
+                KnobObservation::Differs(observed) => {
+                    *seen = ObservedKnob { observed, is_ours: true, ..knob.settled() }
+                }
             }
         }
         for write in diff(&seen) {

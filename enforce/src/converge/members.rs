@@ -29,7 +29,7 @@ pub(super) struct Target {
 
 /// How one process stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ProcessVerdict {
     /// At the target.
     Right,
     /// Above the target by its own choice.
@@ -57,15 +57,15 @@ pub(super) struct Members {
 
 impl Members {
     /// How a process stands against the target.
-    pub(super) fn judge(&self, facts: &ProcessFacts, target: Target) -> Verdict {
+    pub(super) fn judge(&self, facts: &ProcessFacts, target: Target) -> ProcessVerdict {
         if facts.zombie || facts.kernel_thread {
-            Verdict::Skipped
+            ProcessVerdict::Skipped
         } else if facts.score == target.score {
-            Verdict::Right
+            ProcessVerdict::Right
         } else if facts.score > target.score && target.policy == ScorePolicy::Respect && self.chose(facts) {
-            Verdict::Respected
+            ProcessVerdict::Respected
         } else {
-            Verdict::Wrong
+            ProcessVerdict::Wrong
         }
     }
 
@@ -134,27 +134,42 @@ mod tests {
         let mut members = Members::default();
         members.remember(ProcessId { pid: 10, start_time: 100 }, 200, None);
         let table = [
-            ("at the target", facts(10, 1, 100, 500), Verdict::Right, Verdict::Right),
-            ("seen right, raised since", facts(10, 1, 100, 900), Verdict::Respected, Verdict::Wrong),
-            ("seen right, lowered since", facts(10, 1, 100, 0), Verdict::Wrong, Verdict::Wrong),
-            ("the pid is another process now", facts(10, 1, 300, 900), Verdict::Wrong, Verdict::Wrong),
+            ("at the target", facts(10, 1, 100, 500), ProcessVerdict::Right, ProcessVerdict::Right),
+            (
+                "seen right, raised since",
+                facts(10, 1, 100, 900),
+                ProcessVerdict::Respected,
+                ProcessVerdict::Wrong,
+            ),
+            ("seen right, lowered since", facts(10, 1, 100, 0), ProcessVerdict::Wrong, ProcessVerdict::Wrong),
+            (
+                "the pid is another process now",
+                facts(10, 1, 300, 900),
+                ProcessVerdict::Wrong,
+                ProcessVerdict::Wrong,
+            ),
             (
                 "child begun after its parent was right",
                 facts(11, 10, 201, 900),
-                Verdict::Respected,
-                Verdict::Wrong,
+                ProcessVerdict::Respected,
+                ProcessVerdict::Wrong,
             ),
-            ("child begun in the same tick", facts(11, 10, 200, 900), Verdict::Wrong, Verdict::Wrong),
-            ("child begun before", facts(11, 10, 150, 900), Verdict::Wrong, Verdict::Wrong),
-            ("moved in from outside", facts(12, 1, 300, 900), Verdict::Wrong, Verdict::Wrong),
-            ("child below the target", facts(11, 10, 201, 499), Verdict::Wrong, Verdict::Wrong),
+            (
+                "child begun in the same tick",
+                facts(11, 10, 200, 900),
+                ProcessVerdict::Wrong,
+                ProcessVerdict::Wrong,
+            ),
+            ("child begun before", facts(11, 10, 150, 900), ProcessVerdict::Wrong, ProcessVerdict::Wrong),
+            ("moved in from outside", facts(12, 1, 300, 900), ProcessVerdict::Wrong, ProcessVerdict::Wrong),
+            ("child below the target", facts(11, 10, 201, 499), ProcessVerdict::Wrong, ProcessVerdict::Wrong),
         ];
         for (case, facts, respect, pinned) in table {
             assert_eq!(members.judge(&facts, target), respect, "{case}");
             assert_eq!(members.judge(&facts, pin), pinned, "{case}, pinned");
         }
         let zombie = ProcessFacts { zombie: true, ..facts(10, 1, 100, 0) };
-        assert_eq!(members.judge(&zombie, target), Verdict::Skipped);
+        assert_eq!(members.judge(&zombie, target), ProcessVerdict::Skipped);
     }
 
     #[test]

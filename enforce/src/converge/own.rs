@@ -20,7 +20,7 @@ use evenkeel_qos::why::Why;
 use super::board::{LET_ONE_OWN, NodeKnob};
 use super::container::Counters;
 use super::env::Env;
-use super::knob::{Event, KnobLoop, State};
+use super::knob::{KnobEvent, KnobLoop, KnobState};
 use super::knobs::Knobs;
 use crate::converge::rules::Switches;
 use crate::decisions::{Draft, result_of};
@@ -56,7 +56,7 @@ pub(super) struct Homes {
 
 /// Which knobs of inner cgroups are written.
 #[derive(Clone, Copy)]
-pub(super) struct Options<'a> {
+pub(super) struct InnerKnobs<'a> {
     /// The switches.
     pub(super) on: &'a Switches,
     /// Containers may be given processors of their own.
@@ -95,11 +95,13 @@ impl Owned {
         let all = self.inner.iter().flat_map(|(path, knobs)| knobs.all.iter().map(move |knob| (path, knob)));
         let trouble = all.filter_map(|(path, knob)| {
             let (state, why, remedy) = match &knob.state {
-                State::Denied { why, remedy } => ("denied", why.as_str(), remedy.as_deref().unwrap_or("")),
-                State::Rejected { why, remedy } => {
+                KnobState::Denied { why, remedy } => {
+                    ("denied", why.as_str(), remedy.as_deref().unwrap_or(""))
+                }
+                KnobState::Rejected { why, remedy } => {
                     ("unsupported", why.as_str(), remedy.as_deref().unwrap_or(""))
                 }
-                State::Contended => ("contended", "somebody else keeps rewriting it", LET_ONE_OWN),
+                KnobState::Contended => ("contended", "somebody else keeps rewriting it", LET_ONE_OWN),
                 _ => return None,
             };
             Some(shown(state, format!("{} of {path}: {why}", knob.knob()), remedy))
@@ -121,7 +123,7 @@ impl Owned {
     pub(super) fn turn(
         &mut self,
         env: &mut Env<'_>,
-        options: Options<'_>,
+        options: InnerKnobs<'_>,
         mut wanted: BTreeMap<String, InnerCgroup>,
         stats: &Counters<'_>,
         now: Instant,
@@ -166,7 +168,7 @@ impl Owned {
     fn plan(
         &mut self,
         reader: &dyn HostReader,
-        options: Options<'_>,
+        options: InnerKnobs<'_>,
         wanted: &BTreeMap<String, InnerCgroup>,
     ) {
         for path in wanted.keys() {
@@ -230,7 +232,7 @@ fn current(knobs: &[KnobLoop]) -> Current {
 
 fn loops(
     inner: &InnerCgroup,
-    options: Options<'_>,
+    options: InnerKnobs<'_>,
     cpu: Option<CgroupRef>,
     memory: Option<CgroupRef>,
     known: &Knobs,
@@ -269,18 +271,18 @@ fn loops(
     all
 }
 
-fn told(path: &str, knob: &KnobLoop, event: Event) -> Option<Draft> {
+fn told(path: &str, knob: &KnobLoop, event: KnobEvent) -> Option<Draft> {
     let (kind, reason, result) = match event.state {
-        State::Dirty | State::Doubted | State::Held { .. } => return None,
-        State::Right => (DecisionKind::Set, knob.reason.text(), DecisionResult::Done),
-        State::Would => (DecisionKind::Set, knob.reason.text(), DecisionResult::WouldDo),
-        State::Denied { why, remedy } => {
+        KnobState::Dirty | KnobState::Doubted | KnobState::Held { .. } => return None,
+        KnobState::Right => (DecisionKind::Set, knob.reason.text(), DecisionResult::Done),
+        KnobState::Would => (DecisionKind::Set, knob.reason.text(), DecisionResult::WouldDo),
+        KnobState::Denied { why, remedy } => {
             (DecisionKind::Denied, sentence(why, remedy), DecisionResult::Denied)
         }
-        State::Rejected { why, remedy } => {
+        KnobState::Rejected { why, remedy } => {
             (DecisionKind::Denied, sentence(why, remedy), DecisionResult::Rejected)
         }
-        State::Contended => {
+        KnobState::Contended => {
             let reason = "somebody else keeps rewriting it; it is left alone".to_owned();
             (DecisionKind::Contended, reason, DecisionResult::Unchanged)
         }

@@ -12,7 +12,7 @@ use evenkeel_host::write::{CgroupRef, Outcome, Refusal, Target as WriteTarget, W
 use evenkeel_model::units::OomScoreAdj;
 
 use super::env::Env;
-use super::members::{Members, Target, Verdict};
+use super::members::{Members, ProcessVerdict, Target};
 
 /// What a pass found and did.
 #[derive(Debug, Default)]
@@ -84,24 +84,24 @@ pub(super) fn pass(
         let listed = pass.pids.binary_search(&facts.id.pid).is_ok();
         match members.judge(facts, target) {
             // It ended, but it was wrong, and so is what it may have forked.
-            Verdict::Wrong if !listed => {
+            ProcessVerdict::Wrong if !listed => {
                 pass.wrong += 1;
                 pass.gone += 1;
             }
             _ if !listed => {}
-            Verdict::Right => {
+            ProcessVerdict::Right => {
                 pass.right += 1;
                 pass.saw_right(facts.id.start_time);
                 members.remember(facts.id, (env.ticks)(), None);
             }
-            Verdict::Respected => {
+            ProcessVerdict::Respected => {
                 pass.right += 1;
                 pass.saw_right(facts.id.start_time);
                 pass.respected += 1;
                 members.remember(facts.id, (env.ticks)(), Some(facts.score));
             }
-            Verdict::Wrong => wrong.push(*facts),
-            Verdict::Skipped => {}
+            ProcessVerdict::Wrong => wrong.push(*facts),
+            ProcessVerdict::Skipped => {}
         }
     }
     look_at_newcomers(env.reader, &first, target, members, &mut pass);

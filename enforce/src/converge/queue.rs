@@ -9,7 +9,7 @@ use std::time::Instant;
 use evenkeel_host::knob::Knob;
 
 use super::board::NodeKnob;
-use super::container::{Container, Counters, Next};
+use super::container::{Counters, Next, TrackedContainer};
 use super::env::{Env, ticks_since_boot};
 use super::wake::{Key, Notices};
 use super::{ALL_DIRTY_PERIOD, Converger, TURNS_AT_ONCE};
@@ -192,7 +192,7 @@ impl Converger {
     }
 }
 
-impl Container {
+impl TrackedContainer {
     /// Processes seen right, for remembering whose they are.
     fn pids_to_learn(&self) -> impl Iterator<Item = u32> {
         self.scores.iter().flat_map(|scores| scores.looper.pids_if_changed())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use evenkeel_host::write::CgroupRef;
 
-use super::container::Container;
+use super::container::TrackedContainer;
 use crate::shared::Tracked;
 
 /// One container as other threads need it.
@@ -33,7 +33,7 @@ pub(super) struct Roster {
 }
 
 /// A container's entry.
-pub(super) fn entry(container: &Container) -> RosterEntry {
+pub(super) fn entry(container: &TrackedContainer) -> RosterEntry {
     RosterEntry {
         tracked: Arc::clone(&container.tracked),
         managed: container.unmanaged.is_none(),

@@ -24,14 +24,14 @@ use evenkeel_qos::own::{InnerCgroup, Leaf, below};
 use evenkeel_qos::plan::{ContainerPlan, PlanStatus, Wish};
 use evenkeel_qos::rules::cpu_request_of;
 
-use super::container::{Container, Scores};
+use super::container::{Scores, TrackedContainer};
 use super::incomplete::Incomplete;
 use super::knob::KnobLoop;
 use super::knobs::Knobs;
 use super::members::Target;
 use super::score::ScoreLoop;
 use super::wake::Key;
-use super::wishes::{self, Wanted, place_of};
+use super::wishes::{self, WantedSetting, place_of};
 use crate::converge::rules::Switches;
 use crate::decisions::Draft;
 use crate::reconcile::Bound;
@@ -68,7 +68,7 @@ pub(super) enum Input {
 /// Every container, by a number that is never reused.
 pub(super) struct Table {
     /// Boxed: nodes that were filled in ascending order are half empty.
-    containers: BTreeMap<Key, Box<Container>>,
+    containers: BTreeMap<Key, Box<TrackedContainer>>,
     by_id: HashMap<String, Key>,
     next_key: Key,
     next_slot: u32,
@@ -80,11 +80,11 @@ pub(super) struct Table {
 
 /// What applying a desired state did.
 #[derive(Debug, Default)]
-pub(super) struct Applied {
+pub(super) struct TableChanges {
     /// Containers that are new or wish something else.
     pub(super) changed: Vec<Key>,
     /// Containers that are no more.
-    pub(super) removed: Vec<(Key, Box<Container>)>,
+    pub(super) removed: Vec<(Key, Box<TrackedContainer>)>,
     /// Decisions made.
     pub(super) drafts: Vec<Draft>,
     /// Bindings whose cgroup vanished between resolving and reading.
@@ -106,8 +106,13 @@ impl Table {
     }
 
     /// Brings the table to the desired state.
-    pub(super) fn apply(&mut self, reader: &dyn HostReader, rules: &mut Rules, bound: Vec<Bound>) -> Applied {
-        let mut applied = Applied::default();
+    pub(super) fn apply(
+        &mut self,
+        reader: &dyn HostReader,
+        rules: &mut Rules,
+        bound: Vec<Bound>,
+    ) -> TableChanges {
+        let mut applied = TableChanges::default();
         let wanted: HashSet<&str> = bound.iter().map(|bound| bound.workload.id.as_str()).collect();
         let stale: Vec<Key> =
             self.by_id.iter().filter(|(id, _)| !wanted.contains(id.as_str())).map(|(_, key)| *key).collect();
@@ -123,7 +128,13 @@ impl Table {
         applied
     }
 
-    fn apply_one(&mut self, reader: &dyn HostReader, rules: &mut Rules, bound: Bound, applied: &mut Applied) {
+    fn apply_one(
+        &mut self,
+        reader: &dyn HostReader,
+        rules: &mut Rules,
+        bound: Bound,
+        applied: &mut TableChanges,
+    ) {
         if let Some(&key) = self.by_id.get(&bound.workload.id)
             && let Some(container) = self.containers.get_mut(&key)
         {
@@ -155,7 +166,7 @@ impl Table {
         rules: &Rules,
         bound: Bound,
         facts: &CgroupFacts,
-        applied: &mut Applied,
+        applied: &mut TableChanges,
     ) {
         let Some(processes_at) = facts.processes_at().cloned() else { return };
         let workload = bound.workload;
@@ -179,7 +190,7 @@ impl Table {
                 .input("inode", processes_at.inode),
         );
         applied.drafts.push(classified(&workload, &planned));
-        let container = Box::new(Container {
+        let container = Box::new(TrackedContainer {
             freezer: place_of(facts, Knob::FreezerState).or_else(|| place_of(facts, Knob::CgroupFreeze)),
             cores: cores_of(&planned, &workload, facts),
             cpuset: place_of(facts, Knob::CpusetCpus),
@@ -215,7 +226,7 @@ impl Table {
         rules: &Rules,
         key: Key,
         workload: Arc<Workload>,
-        applied: &mut Applied,
+        applied: &mut TableChanges,
     ) {
         let Some(container) = self.containers.get_mut(&key) else { return };
         let path = Arc::clone(&container.tracked.cgroup);
@@ -258,8 +269,8 @@ impl Table {
     }
 
     /// Plans every container anew, after the rules changed.
-    pub(super) fn replan_all(&mut self, reader: &dyn HostReader, rules: &Rules) -> Applied {
-        let mut applied = Applied::default();
+    pub(super) fn replan_all(&mut self, reader: &dyn HostReader, rules: &Rules) -> TableChanges {
+        let mut applied = TableChanges::default();
         let keys: Vec<Key> = self.containers.keys().copied().collect();
         for key in keys {
             if let Some(workload) = self.containers.get(&key).map(|c| Arc::clone(&c.tracked.workload)) {
@@ -295,7 +306,7 @@ impl Table {
 
     /// The whole desired state of the node as of now. `parts`: fair parts of cgroups between owned roots and containers.
     pub(super) fn desired(&self, rules: &Rules, parts: &BTreeMap<String, Allotment>) -> Desired {
-        let containers = self.iter().map(Container::inputs).collect();
+        let containers = self.iter().map(TrackedContainer::inputs).collect();
         desired::desired(&NodeView { node: rules.node(parts), containers })
     }
 
@@ -331,13 +342,13 @@ impl Table {
     }
 
     /// A container's cgroup is gone, whatever the sources still say.
-    pub(super) fn gone(&mut self, key: Key) -> Applied {
-        let mut applied = Applied::default();
+    pub(super) fn gone(&mut self, key: Key) -> TableChanges {
+        let mut applied = TableChanges::default();
         self.drop_container(key, "its cgroup is gone", &mut applied);
         applied
     }
 
-    fn drop_container(&mut self, key: Key, why: &str, applied: &mut Applied) {
+    fn drop_container(&mut self, key: Key, why: &str, applied: &mut TableChanges) {
         let Some(container) = self.containers.remove(&key) else { return };
         self.incomplete.forget(key);
         let workload = &container.tracked.workload;
@@ -396,17 +407,17 @@ impl Table {
     }
 
     /// One container.
-    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Container> {
+    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut TrackedContainer> {
         self.containers.get_mut(&key).map(AsMut::as_mut)
     }
 
     /// One container.
-    pub(super) fn by_id(&self, id: &str) -> Option<&Container> {
+    pub(super) fn by_id(&self, id: &str) -> Option<&TrackedContainer> {
         self.by_id.get(id).and_then(|key| self.get(*key))
     }
 
     /// One container.
-    pub(super) fn get(&self, key: Key) -> Option<&Container> {
+    pub(super) fn get(&self, key: Key) -> Option<&TrackedContainer> {
         self.containers.get(&key).map(AsRef::as_ref)
     }
 
@@ -417,7 +428,7 @@ impl Table {
     }
 
     /// Keys of the containers of which something holds.
-    pub(super) fn keys_of(&self, holds: impl Fn(&Container) -> bool) -> Vec<Key> {
+    pub(super) fn keys_of(&self, holds: impl Fn(&TrackedContainer) -> bool) -> Vec<Key> {
         self.containers.iter().filter(|(_, container)| holds(container)).map(|(key, _)| *key).collect()
     }
 
@@ -427,17 +438,17 @@ impl Table {
     }
 
     /// Every container with its key.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (Key, &Container)> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = (Key, &TrackedContainer)> {
         self.containers.iter().map(|(key, container)| (*key, container.as_ref()))
     }
 
     /// Every container, to be changed.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut Container)> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut TrackedContainer)> {
         self.containers.iter_mut().map(|(key, container)| (*key, container.as_mut()))
     }
 
     /// Every container.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Container> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &TrackedContainer> {
         self.containers.values().map(AsRef::as_ref)
     }
 
@@ -449,7 +460,7 @@ impl Table {
 
 /// What a container counts as for its ancestors: the larger of what it is to hold and what it still holds, so that an
 /// ancestor never lets go of what a leaf has not.
-fn leaf(container: &Container) -> Leaf {
+fn leaf(container: &TrackedContainer) -> Leaf {
     let held = container.held();
     let wanted = |knob: Knob| match container.knobs.all.iter().find(|k| k.knob() == knob).map(|k| k.wanted) {
         Some(Setting::MemoryMin(Limit::Value(v)) | Setting::MemoryLow(Limit::Value(v))) => v,
@@ -477,7 +488,11 @@ impl Rules {
     }
 
     /// Every setting that follows from what is desired of a container.
-    pub(super) fn settings<'a>(&self, workload: &Workload, planned: &'a ContainerPlan) -> Vec<Wanted<'a>> {
+    pub(super) fn settings<'a>(
+        &self,
+        workload: &Workload,
+        planned: &'a ContainerPlan,
+    ) -> Vec<WantedSetting<'a>> {
         let alone = self.allocation.as_ref().is_some_and(|a| a.exclusive.contains_key(&workload.id));
         wishes::settings(&self.switches, workload, &planned.wishes, alone)
     }

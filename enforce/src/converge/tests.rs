@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_host::error::{Category, HostError, HostOperation};
 use evenkeel_host::fake::{FakeKernel, FakeState};
-use evenkeel_host::hierarchy::{Hierarchy, Mode};
+use evenkeel_host::hierarchy::{CgroupMode, Hierarchy};
 use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_host::snapshot::{CgroupFacts, Family, HostReader, MemoryUse, ProcessFacts};
 use evenkeel_host::write::{CgroupRef, Target as WriteTarget};
@@ -14,7 +14,7 @@ use evenkeel_model::workload::ScorePolicy;
 use evenkeel_qos::why::Why;
 
 use super::env::Env;
-use super::knob::{KnobLoop, State as KnobState};
+use super::knob::{KnobLoop, KnobState};
 use super::members::Target;
 use super::score::{ScoreLoop, Turn, Verdict};
 use crate::converge::rules::{Converge, FreezeWhen};
@@ -48,7 +48,7 @@ struct Rig {
 
 impl Rig {
     fn new(policy: ScorePolicy) -> Self {
-        let kernel = FakeKernel::new(Mode::V1);
+        let kernel = FakeKernel::new(CgroupMode::V1);
         kernel.with(|state| state.add_cgroup("/c"));
         let target = Target { score: score(TARGET), policy };
         Self {
@@ -347,7 +347,7 @@ struct KnobRig {
 
 impl KnobRig {
     fn new() -> Self {
-        let kernel = FakeKernel::new(Mode::V1);
+        let kernel = FakeKernel::new(CgroupMode::V1);
         kernel.with(|state| state.add_cgroup("/c"));
         let place = kernel.cgroup("/c").unwrap().knob(Knob::CpuShares).unwrap().place.clone();
         let reason = Why::Controller("any".into());

@@ -21,7 +21,7 @@ use crate::converge::rules::Switches;
 
 /// One setting of a container, in the terms of one hierarchy's file.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct WantedSetting<'a> {
     /// What its knob should hold.
     pub(super) setting: Setting,
     /// Why.
@@ -35,7 +35,7 @@ pub(super) fn settings<'a>(
     workload: &Workload,
     wishes: &'a Wishes,
     alone: bool,
-) -> Vec<Wanted<'a>> {
+) -> Vec<WantedSetting<'a>> {
     let mut all = Settings(Vec::new());
     all.cpu(on, wishes);
     all.memory(wishes);
@@ -50,9 +50,9 @@ pub(super) fn settings<'a>(
 }
 
 /// Every one of these settings that the cgroup has a knob for. `is_owned`: in a subtree given to us.
-pub(super) fn knobs(settings: &[Wanted<'_>], facts: &CgroupFacts, is_owned: bool) -> Vec<KnobLoop> {
+pub(super) fn knobs(settings: &[WantedSetting<'_>], facts: &CgroupFacts, is_owned: bool) -> Vec<KnobLoop> {
     let mut places = Places { facts, is_owned, targets: Vec::new() };
-    let knob = |wanted: &Wanted<'_>| {
+    let knob = |wanted: &WantedSetting<'_>| {
         let target = places.target(wanted.setting.knob())?;
         Some(KnobLoop::at(target, wanted.setting, Arc::new(wanted.why.clone())))
     };
@@ -62,7 +62,7 @@ pub(super) fn knobs(settings: &[Wanted<'_>], facts: &CgroupFacts, is_owned: bool
 }
 
 /// Settings being gathered.
-struct Settings<'a>(Vec<Wanted<'a>>);
+struct Settings<'a>(Vec<WantedSetting<'a>>);
 
 impl<'a> Settings<'a> {
     fn cpu(&mut self, on: &Switches, wishes: &'a Wishes) {
@@ -127,7 +127,8 @@ impl<'a> Settings<'a> {
     }
 
     fn add<T>(&mut self, wish: &'a Option<Wish<T>>, setting: impl Fn(&T) -> Option<Setting>) {
-        let wanted = |wish: &'a Wish<T>| Some(Wanted { setting: setting(&wish.value)?, why: &wish.reason });
+        let wanted =
+            |wish: &'a Wish<T>| Some(WantedSetting { setting: setting(&wish.value)?, why: &wish.reason });
         self.0.extend(wish.as_ref().and_then(wanted));
     }
 }
@@ -184,7 +185,7 @@ mod tests {
     use super::*;
     use crate::testing::workload;
     use evenkeel_host::fake::FakeKernel;
-    use evenkeel_host::hierarchy::Mode;
+    use evenkeel_host::hierarchy::CgroupMode;
     use evenkeel_host::snapshot::HostReader;
     use evenkeel_model::units::{CpuShares, CpuWeight};
 
@@ -219,7 +220,7 @@ mod tests {
         }
     }
 
-    fn written(mode: Mode, source: SourceKind, wishes: &Wishes) -> Vec<String> {
+    fn written(mode: CgroupMode, source: SourceKind, wishes: &Wishes) -> Vec<String> {
         let kernel = FakeKernel::new(mode);
         kernel.with(|state| state.add_cgroup("/c"));
         let facts = kernel.cgroup("/c").unwrap();
@@ -231,7 +232,7 @@ mod tests {
     #[test]
     fn each_version_has_its_files() {
         assert_eq!(
-            written(Mode::V2, SourceKind::Manifests, &everything()),
+            written(CgroupMode::V2, SourceKind::Manifests, &everything()),
             [
                 "cpu.weight 59",
                 "memory.low 8192",
@@ -244,7 +245,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            written(Mode::V1, SourceKind::Systemd, &everything()),
+            written(CgroupMode::V1, SourceKind::Systemd, &everything()),
             [
                 "cpu.shares 512",
                 "memory.soft_limit_in_bytes 8192",
@@ -259,8 +260,8 @@ mod tests {
 
     #[test]
     fn limits_are_left_to_a_source_that_sets_them_and_none_is_never_written() {
-        let of_runtime = written(Mode::V2, SourceKind::Cri, &everything());
-        assert_eq!(written(Mode::V2, SourceKind::Names, &everything()), of_runtime);
+        let of_runtime = written(CgroupMode::V2, SourceKind::Cri, &everything());
+        assert_eq!(written(CgroupMode::V2, SourceKind::Names, &everything()), of_runtime);
         assert_eq!(
             of_runtime,
             ["cpu.weight 59", "memory.low 8192", "memory.high 12288", "memory.oom.group 1"]
@@ -270,6 +271,6 @@ mod tests {
             memory_max: wish(Limit::Max),
             ..Wishes::default()
         };
-        assert_eq!(written(Mode::V1, SourceKind::Manifests, &unlimited), [""; 0]);
+        assert_eq!(written(CgroupMode::V1, SourceKind::Manifests, &unlimited), [""; 0]);
     }
 }

@@ -12,7 +12,7 @@ use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::{Outcome, Target};
 use evenkeel_model::workload::SourceKind;
 
-use super::container::{Container, Counters};
+use super::container::{Counters, TrackedContainer};
 use super::env::Env;
 use super::own::Owned;
 use super::table::Table;
@@ -77,7 +77,7 @@ impl<'a> Wished<'a> {
 }
 
 /// Whether only its name says that it is a container.
-fn is_unknown(container: &Container) -> bool {
+fn is_unknown(container: &TrackedContainer) -> bool {
     container.tracked.workload.source == SourceKind::Names
 }
 

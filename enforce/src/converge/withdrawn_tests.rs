@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evenkeel_host::hierarchy::Mode;
+use evenkeel_host::hierarchy::CgroupMode;
 use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_model::units::CpuWeight;
 use evenkeel_model::workload::{Requested, SourceKind, Workload};
@@ -14,7 +14,7 @@ use super::container::Counters;
 use super::enforce_tests::{Rig, limited, requesting};
 use super::env::Env;
 use super::withdrawn::Withdrawn;
-use crate::holds::{Holder, Wish};
+use crate::holds::{HoldRequest, Holder};
 
 /// Cgroups of the machine; the last lies in the subtree that is given to the agent, or not.
 const PATHS: [&str; 3] = ["/a", "/b", "/own/c"];
@@ -68,7 +68,7 @@ impl Stage {
 }
 
 /// An agent on a machine; a restart leaves it the kernel and the journal.
-fn started(stage: &Stage, mode: Mode, before: Option<Rig>) -> Rig {
+fn started(stage: &Stage, mode: CgroupMode, before: Option<Rig>) -> Rig {
     let mut rig = Rig::with(mode, stage.own(), if before.is_some() { &[] } else { &PATHS });
     if let Some(before) = before {
         (rig.kernel, rig.journal) = (before.kernel, before.journal);
@@ -127,12 +127,12 @@ const ALL_ON: Stage = Stage {
 
 #[test]
 fn a_container_whose_engine_cannot_be_asked_keeps_what_it_has() {
-    let mut rig = started(&ALL_ON, Mode::V2, None);
+    let mut rig = started(&ALL_ON, CgroupMode::V2, None);
     let untouched = values(&rig);
     take(&ALL_ON, &mut rig);
     let set = values(&rig);
     // The next run sees the container by its name alone.
-    let mut rig = started(&ALL_ON, Mode::V2, Some(rig));
+    let mut rig = started(&ALL_ON, CgroupMode::V2, Some(rig));
     let mut named = requesting("a", 1, 1);
     (named.source, named.requested) = (SourceKind::Names, Requested::Unknown);
     rig.apply(&[(named, "/a")]);
@@ -144,14 +144,19 @@ fn a_container_whose_engine_cannot_be_asked_keeps_what_it_has() {
 
 #[test]
 fn what_is_held_for_a_while_is_put_back_once_it_is_let_go() {
-    let mut rig = started(&ALL_ON, Mode::V2, None);
+    let mut rig = started(&ALL_ON, CgroupMode::V2, None);
     let untouched = values(&rig);
     take(&ALL_ON, &mut rig);
     let container = rig.table.iter().next().unwrap();
     let (at, tracked) = (container.cpu.clone().unwrap(), Arc::clone(&container.tracked));
     let value = Setting::CpuWeight(CpuWeight::clamped(1));
-    let wish =
-        Wish { at: &at, value, tracked: &tracked, by: Holder::Starvation, why: "others starve".into() };
+    let wish = HoldRequest {
+        at: &at,
+        value,
+        tracked: &tracked,
+        by: Holder::Starvation,
+        why: "others starve".into(),
+    };
     let mut writer = rig.kernel.clone();
     rig.holds.hold(&rig.kernel, &mut writer, wish).unwrap();
     rig.apply(&[]);
@@ -171,7 +176,7 @@ proptest! {
         v2 in any::<bool>(),
         untouched in any::<bool>(),
     ) {
-        let mode = if v2 { Mode::V2 } else { Mode::V1 };
+        let mode = if v2 { CgroupMode::V2 } else { CgroupMode::V1 };
         let mut stages = stages;
         if untouched && let Some(last) = stages.last_mut() {
             (last.containers, last.restarts, last.owns) = ([0; 3], true, false);

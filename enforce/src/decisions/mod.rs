@@ -50,14 +50,14 @@ pub type Tell = Box<dyn Fn(&Arc<Decision>) + Send + Sync>;
 
 /// Records decisions; shared by all threads.
 pub struct DecisionLog {
-    inner: Mutex<Inner>,
+    inner: Mutex<DecisionLogState>,
     /// Called with each decision, in the order of their numbers.
     tell: Tell,
     /// Keeps what must arrive, where somebody takes decisions for a stream.
     kept: Option<Arc<dyn KeepsDecisions>>,
 }
 
-struct Inner {
+struct DecisionLogState {
     next: u64,
     disk: Option<Disk>,
     ring: VecDeque<Arc<Decision>>,
@@ -134,7 +134,7 @@ impl DecisionLog {
         kept: Option<Arc<dyn KeepsDecisions>>,
         tell: Tell,
     ) -> Self {
-        let inner = Inner {
+        let inner = DecisionLogState {
             next,
             disk,
             ring: VecDeque::new(),
@@ -167,7 +167,7 @@ impl DecisionLog {
         } else if must_arrive(decision.kind) {
             inner.flush(stats);
         }
-        let Inner { oom_kills, rulings, .. } = &mut *inner;
+        let DecisionLogState { oom_kills, rulings, .. } = &mut *inner;
         remember(Arc::clone(&decision), oom_kills, rulings);
         // Told under the lock, so that watchers see numbers in order.
         (self.tell)(&decision);
@@ -246,7 +246,7 @@ impl DecisionLog {
     }
 }
 
-impl Inner {
+impl DecisionLogState {
     fn store(&mut self, number: u64, payload: &[u8], stats: &Stats) {
         let Some(disk) = self.disk.as_mut() else { return };
         let result = disk.log.append(payload);

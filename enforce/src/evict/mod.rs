@@ -27,7 +27,7 @@ use crate::converge::roster::RosterEntry;
 use crate::decisions::{DecisionLog, Draft};
 use crate::shared::{Context, Heartbeat, Tracked};
 use crate::systemd;
-use crate::systemd::names::{Standing, standing};
+use crate::systemd::names::{UnitMembership, standing};
 
 /// Rulings that may wait; what comes when there are more stays an offer.
 const TASKS: usize = 256;
@@ -92,7 +92,7 @@ pub enum Runner {
 
 /// What came of asking.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Deed {
+pub enum EvictionResult {
     /// It is so, in words.
     Done(String),
     /// Somebody else does it, or it is so already.
@@ -105,7 +105,12 @@ pub trait Hands {
     ///
     /// # Errors
     /// In the words of whoever refused or did not answer.
-    fn carry_out(&mut self, runner: &Runner, remedy: Remedy, beat: &dyn Fn()) -> Result<Deed, String>;
+    fn carry_out(
+        &mut self,
+        runner: &Runner,
+        remedy: Remedy,
+        beat: &dyn Fn(),
+    ) -> Result<EvictionResult, String>;
 }
 
 /// A channel for tasks.
@@ -127,7 +132,7 @@ pub struct Parts<H> {
 
 /// A task that waits.
 #[derive(Debug)]
-struct Waiting {
+struct PendingTask {
     task: Task,
     since: Instant,
     not_before: Instant,
@@ -139,7 +144,7 @@ struct Waiting {
 /// The thread's state.
 pub struct Evictor<H> {
     parts: Parts<H>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<PendingTask>,
     /// Nothing is done before.
     earliest: Option<Instant>,
     /// This machine's first process is systemd.
@@ -176,7 +181,7 @@ impl<H: Hands> Evictor<H> {
         if self.rules().mode == CarryOut::Offer || self.waiting.len() >= TASKS {
             return;
         }
-        self.waiting.push(Waiting { task, since: now, not_before: now, failures: 0, is_held: false });
+        self.waiting.push(PendingTask { task, since: now, not_before: now, failures: 0, is_held: false });
         self.waiting.sort_by_key(|waiting| (waiting.task.class, waiting.since));
     }
 
@@ -231,7 +236,7 @@ impl<H: Hands> Evictor<H> {
     }
 
     /// Says once that the budget holds an eviction back.
-    fn hold(&self, waiting: &mut Waiting, (left, least): (u32, u32), now: Instant) {
+    fn hold(&self, waiting: &mut PendingTask, (left, least): (u32, u32), now: Instant) {
         waiting.not_before = now + HELD.0;
         if !std::mem::replace(&mut waiting.is_held, true) {
             let group = &waiting.task.tracked.workload.workload;
@@ -245,12 +250,12 @@ impl<H: Hands> Evictor<H> {
     /// Carries out one task; what is to be tried again comes back.
     fn act(
         &mut self,
-        mut waiting: Waiting,
+        mut waiting: PendingTask,
         runner: &Runner,
         mode: CarryOut,
         now: Instant,
         beat: &dyn Fn(),
-    ) -> Option<Waiting> {
+    ) -> Option<PendingTask> {
         let remedy = waiting.task.remedy;
         let what = match (runner, remedy) {
             (Runner::Unit(unit), Remedy::Evict) => format!("systemd to stop {unit}"),
@@ -262,11 +267,11 @@ impl<H: Hands> Evictor<H> {
             return None;
         }
         match self.parts.hands.carry_out(runner, remedy, beat) {
-            Ok(Deed::Done(how)) => {
+            Ok(EvictionResult::Done(how)) => {
                 self.parts.context.stats.rulings_carried_out.add(1);
                 self.tell(&waiting.task, format!("asked {what}: {how}"), DecisionResult::Done);
             }
-            Ok(Deed::Unneeded(why)) => {
+            Ok(EvictionResult::Unneeded(why)) => {
                 self.tell(&waiting.task, format!("need not ask {what}: {why}"), DecisionResult::Unchanged);
             }
             Err(why) => {
@@ -306,8 +311,8 @@ fn runner(task: &Task, roster: &[RosterEntry], has_systemd: bool) -> Result<Runn
         (CgroupBinding::Unit(unit), _) => Some(unit.clone()),
         (CgroupBinding::Path(_), SourceKind::Manifests | SourceKind::Systemd) => {
             match standing(&task.tracked.cgroup) {
-                Standing::Unit(unit) => Some(unit),
-                Standing::Below(_) | Standing::Foreign => None,
+                UnitMembership::Unit(unit) => Some(unit),
+                UnitMembership::Below(_) | UnitMembership::Foreign => None,
             }
         }
         _ => None,

@@ -19,14 +19,14 @@ struct Told {
 struct FakeHands(Rc<RefCell<Told>>);
 
 impl Hands for FakeHands {
-    fn carry_out(&mut self, runner: &Runner, remedy: Remedy, _: &dyn Fn()) -> Result<Deed, String> {
+    fn carry_out(&mut self, runner: &Runner, remedy: Remedy, _: &dyn Fn()) -> Result<EvictionResult, String> {
         let mut told = self.0.borrow_mut();
         told.asked.push((runner.clone(), remedy));
         if told.failures > 0 {
             told.failures -= 1;
             return Err("away".into());
         }
-        Ok(Deed::Done("it is inactive".into()))
+        Ok(EvictionResult::Done("it is inactive".into()))
     }
 }
 

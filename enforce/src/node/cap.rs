@@ -56,7 +56,7 @@ pub struct CapView {
 }
 
 /// Keeps the cap.
-pub(super) struct Cap {
+pub(super) struct WorkloadCap {
     rules: CapRules,
     reserve: Reserve,
     contended_after: u32,
@@ -76,7 +76,7 @@ pub(super) struct Round {
     pub(super) wrote: Option<(Knob, Outcome)>,
 }
 
-impl Cap {
+impl WorkloadCap {
     pub(super) fn new(rules: CapRules, contended_after: u32) -> Self {
         let rule = ReserveRule { configured: rules.reserve, margin_percent: rules.margin_percent };
         let view = CapView {
@@ -321,7 +321,7 @@ impl Cap {
 mod tests {
     use super::*;
     use evenkeel_host::fake::FakeKernel;
-    use evenkeel_host::hierarchy::{Mode, Mount};
+    use evenkeel_host::hierarchy::{CgroupMode, Mount};
 
     const MIB: u64 = 1 << 20;
     const SECOND: u64 = 1_000_000;
@@ -351,17 +351,17 @@ mod tests {
 
     struct Bench {
         kernel: FakeKernel,
-        cap: Cap,
+        cap: WorkloadCap,
         journal: Journal,
         now: u64,
     }
 
     impl Bench {
         fn new(cgroup: &str) -> Self {
-            let kernel = FakeKernel::new(Mode::V2);
+            let kernel = FakeKernel::new(CgroupMode::V2);
             let rules =
                 CapRules { cgroup: cgroup.into(), reserve: Bytes::new(200 * MIB), margin_percent: 10 };
-            Self { kernel, cap: Cap::new(rules, 3), journal: Journal::in_memory("boot"), now: 0 }
+            Self { kernel, cap: WorkloadCap::new(rules, 3), journal: Journal::in_memory("boot"), now: 0 }
         }
 
         /// One second on a machine of 1,000 MiB.

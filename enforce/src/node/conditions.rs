@@ -27,14 +27,14 @@ const SWAP: &str = "swap";
 
 /// A row for status, and what is worth a decision when its state is news.
 #[derive(Debug)]
-pub(super) struct Condition {
+pub(super) struct NodeCondition {
     pub(super) row: NodeKnob,
     /// Told when the row's state changed; a write is told in any case.
     pub(super) draft: Option<Draft>,
     pub(super) wrote: bool,
 }
 
-impl Condition {
+impl NodeCondition {
     fn new(name: &'static str, state: &'static str, why: String, remedy: &str) -> Self {
         let row = NodeKnob { name, state, why, remedy: remedy.to_owned() };
         Self { row, draft: None, wrote: false }
@@ -62,9 +62,9 @@ pub(super) fn overcommit(
     reader: &dyn HostReader,
     writer: &mut dyn HostWriter,
     journal: &mut Journal,
-) -> Condition {
+) -> NodeCondition {
     if policy == Overcommit::Off {
-        return Condition::new(OVERCOMMIT, "off", "turned off by memory.overcommit".into(), "");
+        return NodeCondition::new(OVERCOMMIT, "off", "turned off by memory.overcommit".into(), "");
     }
     let found = match reader.setting(&Target::Node, Knob::OvercommitMemory) {
         Ok(Setting::OvercommitMemory(found)) => found,
@@ -72,14 +72,14 @@ pub(super) fn overcommit(
         Err(error) => return unread(&error.to_string()),
     };
     match (found, policy) {
-        (Mode::Always, _) => Condition::new(OVERCOMMIT, "ok", "1".into(), ""),
+        (Mode::Always, _) => NodeCondition::new(OVERCOMMIT, "ok", "1".into(), ""),
         (_, Overcommit::Set) => set_overcommit(found, writer, journal),
         _ => judged(found).told(&found.to_string(), "1", DecisionResult::Unchanged),
     }
 }
 
-fn unread(why: &str) -> Condition {
-    Condition::new(
+fn unread(why: &str) -> NodeCondition {
+    NodeCondition::new(
         OVERCOMMIT,
         "unsupported",
         why.to_owned(),
@@ -88,19 +88,19 @@ fn unread(why: &str) -> Condition {
 }
 
 /// A finding as a row; a promise that is broken for everybody is a failure.
-fn found(name: &'static str, state: &'static str, finding: &Finding) -> Condition {
-    Condition::new(name, state, format!("{}: {}", finding.what, finding.why), &finding.remedy)
+fn found(name: &'static str, state: &'static str, finding: &Finding) -> NodeCondition {
+    NodeCondition::new(name, state, format!("{}: {}", finding.what, finding.why), &finding.remedy)
 }
 
-fn judged(mode: Mode) -> Condition {
+fn judged(mode: Mode) -> NodeCondition {
     let state = if mode == Mode::Never { "fail" } else { "warn" };
     match checks::overcommit(mode.get()) {
         Some(finding) => found(OVERCOMMIT, state, &finding),
-        None => Condition::new(OVERCOMMIT, "ok", mode.to_string(), ""),
+        None => NodeCondition::new(OVERCOMMIT, "ok", mode.to_string(), ""),
     }
 }
 
-fn set_overcommit(found: Mode, writer: &mut dyn HostWriter, journal: &mut Journal) -> Condition {
+fn set_overcommit(found: Mode, writer: &mut dyn HostWriter, journal: &mut Journal) -> NodeCondition {
     let wish = Setting::OvercommitMemory(Mode::Always);
     journal.note(&Target::Node, Setting::OvercommitMemory(found), wish, None);
     journal.flush();
@@ -108,15 +108,15 @@ fn set_overcommit(found: Mode, writer: &mut dyn HostWriter, journal: &mut Journa
     match writer.apply(&Write::node(wish)) {
         Outcome::Written { .. } | Outcome::Unchanged { .. } => {
             let why = format!("set to 1, so that a shortage ends a process by its score; it was {found}");
-            let mut set = Condition::new(OVERCOMMIT, "ok", why, "").told(&old, "1", DecisionResult::Done);
+            let mut set = NodeCondition::new(OVERCOMMIT, "ok", why, "").told(&old, "1", DecisionResult::Done);
             set.wrote = true;
             set
         }
         Outcome::WouldWrite { .. } => {
             let why = format!("it is {found} and would be set to 1");
-            Condition::new(OVERCOMMIT, "would-set", why, "").told(&old, "1", DecisionResult::WouldDo)
+            NodeCondition::new(OVERCOMMIT, "would-set", why, "").told(&old, "1", DecisionResult::WouldDo)
         }
-        Outcome::Refused(why) => Condition::new(OVERCOMMIT, "denied", why.to_string(), "").told(
+        Outcome::Refused(why) => NodeCondition::new(OVERCOMMIT, "denied", why.to_string(), "").told(
             &old,
             "1",
             DecisionResult::Rejected,
@@ -124,7 +124,8 @@ fn set_overcommit(found: Mode, writer: &mut dyn HostWriter, journal: &mut Journa
         Outcome::Failed { error, .. } => {
             let denied = error.category() == Category::Denied;
             let result = if denied { DecisionResult::Denied } else { DecisionResult::Failed };
-            Condition::new(OVERCOMMIT, "denied", error.to_string(), remedy_of(&error)).told(&old, "1", result)
+            NodeCondition::new(OVERCOMMIT, "denied", error.to_string(), remedy_of(&error))
+                .told(&old, "1", result)
         }
     }
 }
@@ -134,15 +135,15 @@ fn remedy_of(error: &HostError) -> &'static str {
 }
 
 /// Looks at `vm.panic_on_oom`: with anything but 0 a shortage ends the machine, and no score matters.
-pub(super) fn panic_on_oom(roots: &Roots) -> Condition {
+pub(super) fn panic_on_oom(roots: &Roots) -> NodeCondition {
     match evenkeel_host::node::panic_on_oom(roots) {
         Ok(value) => match checks::panic_on_oom(u8::try_from(value).unwrap_or(u8::MAX)) {
-            None => Condition::new(PANIC, "ok", value.to_string(), ""),
+            None => NodeCondition::new(PANIC, "ok", value.to_string(), ""),
             Some(finding) => {
                 found(PANIC, "fail", &finding).told(&value.to_string(), "0", DecisionResult::Unchanged)
             }
         },
-        Err(error) => Condition::new(
+        Err(error) => NodeCondition::new(
             PANIC,
             "unsupported",
             error.to_string(),
@@ -152,12 +153,12 @@ pub(super) fn panic_on_oom(roots: &Roots) -> Condition {
 }
 
 /// Looks for swap, and says whose guarantee it breaks.
-pub(super) fn swap(roots: &Roots, roster: &[RosterEntry], limited: bool) -> Condition {
+pub(super) fn swap(roots: &Roots, roster: &[RosterEntry], limited: bool) -> NodeCondition {
     let total = match meminfo(roots) {
         Ok(memory) => memory.swap_total.unwrap_or(Bytes::ZERO),
         Err(error) => {
             let remedy = "give the agent the machine's procfs as roots.proc";
-            return Condition::new(SWAP, "unsupported", error.to_string(), remedy);
+            return NodeCondition::new(SWAP, "unsupported", error.to_string(), remedy);
         }
     };
     swap_of(total, count(roster), limited)
@@ -169,9 +170,9 @@ fn count(roster: &[RosterEntry]) -> (usize, usize) {
     (of(QosClass::Guaranteed), of(QosClass::Burstable))
 }
 
-fn swap_of(total: Bytes, (guaranteed, burstable): (usize, usize), limited: bool) -> Condition {
+fn swap_of(total: Bytes, (guaranteed, burstable): (usize, usize), limited: bool) -> NodeCondition {
     let Some(mut finding) = checks::swap(total, limited) else {
-        return Condition::new(SWAP, "ok", "off".into(), "");
+        return NodeCondition::new(SWAP, "ok", "off".into(), "");
     };
     finding.why.push_str(&format!("; here {guaranteed} Guaranteed and {burstable} Burstable containers"));
     let state = if limited { "warn" } else { "fail" };
@@ -182,7 +183,7 @@ fn swap_of(total: Bytes, (guaranteed, burstable): (usize, usize), limited: bool)
 mod tests {
     use super::*;
     use evenkeel_host::fake::FakeKernel;
-    use evenkeel_host::hierarchy::Mode as Layout;
+    use evenkeel_host::hierarchy::CgroupMode as Layout;
 
     #[test]
     fn overcommit_is_checked_or_set_and_its_original_kept() {

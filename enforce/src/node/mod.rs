@@ -33,8 +33,8 @@ use crate::restore::give_back;
 use crate::shared::{Context, Heartbeat, Waker, lock, micros};
 use crate::systemd::Purpose;
 
-use cap::{Cap, CapView};
-use conditions::Condition;
+use cap::{CapView, WorkloadCap};
+use conditions::NodeCondition;
 use daemons::{Daemon, Guard};
 
 /// Directory below `state_dir` of the originals of what this thread writes.
@@ -70,7 +70,7 @@ impl View {
 }
 
 /// What the thread is given.
-struct Parts {
+struct NodeParts {
     context: Arc<Context>,
     reader: KernelReader,
     writer: Box<dyn HostDriver + Send>,
@@ -87,10 +87,10 @@ pub(crate) fn journal_dir(state_dir: &Path) -> std::path::PathBuf {
 
 /// The thread's state.
 pub struct NodeLoop {
-    parts: Parts,
+    parts: NodeParts,
     journal: Journal,
     guard: Option<Guard>,
-    cap: Option<Cap>,
+    cap: Option<WorkloadCap>,
     /// A clock that does not go back begins here.
     started: Instant,
     audits: u32,
@@ -117,8 +117,8 @@ impl NodeLoop {
         let writer = kernel::open_writer(&context.config, reader.roots(), reader.tree(), way)?;
         let guard = Guard::new(&context.config, &reader).filter(|_| kernel.scores_possible);
         let rules = &context.config.node_memory;
-        let cap = rules.cap.clone().map(|cap| Cap::new(cap, context.config.converge.contended_after));
-        let parts = Parts {
+        let cap = rules.cap.clone().map(|cap| WorkloadCap::new(cap, context.config.converge.contended_after));
+        let parts = NodeParts {
             context: Arc::clone(context),
             reader,
             writer,
@@ -248,8 +248,8 @@ impl NodeLoop {
     }
 
     /// Shows a condition, and tells it when its state is news.
-    fn take(&mut self, condition: Condition) {
-        let Condition { row, draft, wrote } = condition;
+    fn take(&mut self, condition: NodeCondition) {
+        let NodeCondition { row, draft, wrote } = condition;
         let news = self.told.insert(row.name, row.state) != Some(row.state);
         if news && !matches!(row.state, "ok" | "off") {
             tracing::warn!(what = row.name, why = row.why, remedy = row.remedy, "the node");

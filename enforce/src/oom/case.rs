@@ -12,7 +12,7 @@ use evenkeel_model::units::{Bytes, Limit};
 use evenkeel_model::workload::{ContainerResources, Requested};
 
 use super::evictions::class_name;
-use super::facts::Facts;
+use super::facts::KillMemory;
 use super::rest::Rest;
 use crate::decisions::Draft;
 use crate::shared::Tracked;
@@ -49,7 +49,7 @@ impl Witness {
 }
 
 /// Kills seen together.
-pub(super) struct Case {
+pub(super) struct OomCase {
     /// The container.
     pub tracked: Arc<Tracked>,
     /// Whether it may be acted on.
@@ -67,7 +67,7 @@ pub(super) struct Case {
     /// When it was seen, microseconds since 1970.
     pub time_usec: u64,
     /// Memory at that moment.
-    pub facts: Facts,
+    pub facts: KillMemory,
     /// The seconds before.
     pub before: Option<LastSeconds>,
     /// Score the container was given, where it was.
@@ -78,7 +78,7 @@ pub(super) struct Case {
     pub rest: Option<Rest>,
 }
 
-impl Case {
+impl OomCase {
     /// Whose limit was hit.
     fn constraint(&self) -> Option<Constraint> {
         self.victims.iter().find_map(|v| v.constraint).or(self.facts.constraint)
@@ -86,7 +86,7 @@ impl Case {
 
     /// What it was charged when it happened: its limit where that was hit, else the most that was seen.
     fn usage(&self) -> Option<Bytes> {
-        let Facts { usage, peak, limit, .. } = self.facts;
+        let KillMemory { usage, peak, limit, .. } = self.facts;
         if let (Some(Constraint::Memcg), Some(Limit::Value(limit)), Some(peak)) =
             (self.facts.constraint, limit, peak)
         {

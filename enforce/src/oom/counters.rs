@@ -17,7 +17,7 @@ const MOST_BYTES: u64 = 8 << 20;
 
 /// What an earlier run of the same boot told.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(super) struct OomCounters {
     known: HashMap<u64, (u64, String)>,
     /// Whether the file is not as it was written.
     damaged: bool,
@@ -28,7 +28,7 @@ pub(super) fn path(state_dir: &Path) -> PathBuf {
     state_dir.join(FILE)
 }
 
-impl Counters {
+impl OomCounters {
     /// Reads the file; nothing is known without one, or from another boot.
     pub(super) fn read(file: &Path, boot_id: &str) -> Self {
         let bytes = private::open(file).and_then(|open| {
@@ -110,10 +110,10 @@ mod tests {
     fn counts_are_known_again_in_the_same_boot() {
         let dir = tempfile::tempdir().unwrap();
         let file = path(dir.path());
-        assert_eq!(Counters::read(&file, "b1").of(1, "/a"), None);
+        assert_eq!(OomCounters::read(&file, "b1").of(1, "/a"), None);
         let counts = [(1, 0, "/a"), (2, 7, "/with a blank"), (3, 1, "/odd\n4 9 /b")];
         write(&file, "b1", counts.into_iter()).unwrap();
-        let known = Counters::read(&file, "b1");
+        let known = OomCounters::read(&file, "b1");
         for (inode, path, count) in [
             (1, "/a", Some(0)),
             (2, "/with a blank", Some(7)),
@@ -123,10 +123,10 @@ mod tests {
         ] {
             assert_eq!(known.of(inode, path), count, "{path}");
         }
-        assert_eq!(Counters::read(&file, "b2").of(2, "/with a blank"), None);
-        assert!(!Counters::read(&file, "b2").damaged());
+        assert_eq!(OomCounters::read(&file, "b2").of(2, "/with a blank"), None);
+        assert!(!OomCounters::read(&file, "b2").damaged());
         std::fs::write(&file, b"\xff\xfe").unwrap();
-        let odd = Counters::read(&file, "b1");
+        let odd = OomCounters::read(&file, "b1");
         assert_eq!((odd.of(1, "/a"), odd.damaged()), (None, true));
     }
 
@@ -141,11 +141,11 @@ mod tests {
             flipped[at] ^= 1 << (at % 8);
             for bytes in [&flipped[..], &whole[..at]] {
                 std::fs::write(&file, bytes).unwrap();
-                assert!(Counters::read(&file, "b1").damaged(), "at {at}");
+                assert!(OomCounters::read(&file, "b1").damaged(), "at {at}");
             }
         }
         std::fs::write(&file, format!("{HEAD} b1\n2 7 /a\n")).unwrap();
-        let old = Counters::read(&file, "b1");
+        let old = OomCounters::read(&file, "b1");
         assert_eq!((old.of(2, "/a"), old.damaged()), (Some(7), false));
     }
 }

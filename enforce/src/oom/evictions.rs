@@ -26,7 +26,7 @@ const OFFERS: usize = 256;
 
 /// A restart or an eviction offered to whoever runs the pod.
 #[derive(Debug, Clone)]
-pub struct Offer {
+pub struct EvictionOffer {
     /// The decision, with every number it used.
     pub decision: Arc<Decision>,
     /// What is offered.
@@ -51,7 +51,7 @@ pub struct Offer {
 
 /// Why a container failed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Cause<'a> {
+pub(crate) struct FailureCause<'a> {
     /// One word for the decision's inputs, such as `oom-kill`.
     pub name: &'static str,
     /// What happened to it, such as "was OOM-killed".
@@ -66,21 +66,21 @@ pub(crate) struct Cause<'a> {
 pub struct Evictions {
     policy: Mutex<EvictionPolicy>,
     rehearsal: bool,
-    inner: Mutex<Inner>,
+    inner: Mutex<EvictionsState>,
     /// Whoever carries rulings out; when it has too much to do, the offer stands.
     tasks: OnceLock<SyncSender<Task>>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct EvictionsState {
     failures: Failures,
-    offers: VecDeque<Offer>,
+    offers: VecDeque<EvictionOffer>,
 }
 
 impl Evictions {
     /// A policy with the offers of earlier runs. On a `rehearsal` nothing is offered: rulings are told as what would be.
     pub fn new(policy: EvictionPolicy, rehearsal: bool, earlier: &[Arc<Decision>]) -> Self {
-        let mut inner = Inner::default();
+        let mut inner = EvictionsState::default();
         for offer in earlier.iter().filter_map(offer_of) {
             if offer.remedy == Remedy::Restart && offer.decision.result == DecisionResult::Done {
                 let failure = ContainerFailure { time_usec: offer.decision.time_usec, inode: offer.inode };
@@ -112,7 +112,7 @@ impl Evictions {
     pub(crate) fn failed(
         &self,
         tracked: &Arc<Tracked>,
-        cause: Cause<'_>,
+        cause: FailureCause<'_>,
         decisions: &DecisionLog,
         stats: &Stats,
     ) -> Option<Arc<Decision>> {
@@ -129,7 +129,7 @@ impl Evictions {
             Remedy::Evict => stats.evictions.of(Some(class)).add(1),
             Remedy::Restart => stats.restarts.of(Some(class)).add(1),
         }
-        inner.remember(Offer {
+        inner.remember(EvictionOffer {
             decision: Arc::clone(&decision),
             remedy: ruling.remedy(),
             container,
@@ -149,7 +149,7 @@ impl Evictions {
         Some(decision)
     }
 
-    fn draft(&self, tracked: &Tracked, ruling: &Ruling, cause: Cause<'_>, actor: &str) -> Draft {
+    fn draft(&self, tracked: &Tracked, ruling: &Ruling, cause: FailureCause<'_>, actor: &str) -> Draft {
         let kind = match ruling.remedy() {
             Remedy::Evict => DecisionKind::Evict,
             Remedy::Restart => DecisionKind::Restart,
@@ -190,13 +190,13 @@ impl Evictions {
     }
 
     /// Offers that stand, oldest first; settled ones too where `all` is wished.
-    pub fn offers(&self, all: bool) -> Vec<Offer> {
+    pub fn offers(&self, all: bool) -> Vec<EvictionOffer> {
         lock(&self.inner).offers.iter().filter(|offer| all || offer.standing).cloned().collect()
     }
 }
 
-impl Inner {
-    fn remember(&mut self, offer: Offer) {
+impl EvictionsState {
+    fn remember(&mut self, offer: EvictionOffer) {
         if self.offers.len() >= OFFERS {
             let settled = self.offers.iter().position(|offer| !offer.standing);
             self.offers.remove(settled.unwrap_or(0));
@@ -225,7 +225,7 @@ fn actor(workload: &Workload) -> String {
 }
 
 /// An offer as an earlier run's decision tells it.
-fn offer_of(decision: &Arc<Decision>) -> Option<Offer> {
+fn offer_of(decision: &Arc<Decision>) -> Option<EvictionOffer> {
     let remedy = match decision.kind {
         DecisionKind::Evict => Remedy::Evict,
         DecisionKind::Restart => Remedy::Restart,
@@ -235,7 +235,7 @@ fn offer_of(decision: &Arc<Decision>) -> Option<Offer> {
     let (namespace, name) = decision.pod.as_deref()?.split_once('/')?;
     let uid = input("pod_uid").cloned();
     let pod = PodKey { namespace: namespace.to_owned(), name: name.to_owned(), uid };
-    Some(Offer {
+    Some(EvictionOffer {
         remedy,
         container: ContainerKey { pod, container: decision.container.clone()? },
         id: input("id")?.clone(),
@@ -270,8 +270,8 @@ mod tests {
         RosterEntry { tracked, managed: true, memory, cpu, freezer }
     }
 
-    fn oom(time_usec: u64) -> Cause<'static> {
-        Cause { name: "oom-kill", what: "was OOM-killed", time_usec, decision: Some(7) }
+    fn oom(time_usec: u64) -> FailureCause<'static> {
+        FailureCause { name: "oom-kill", what: "was OOM-killed", time_usec, decision: Some(7) }
     }
 
     #[test]

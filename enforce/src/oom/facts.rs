@@ -15,7 +15,7 @@ const ANCESTORS: usize = 16;
 
 /// Memory of a container, right after a kill. What could not be read is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Facts {
+pub(super) struct KillMemory {
     /// Charged now, after the victim's memory may have been given back.
     pub usage: Option<Bytes>,
     /// The most it was ever charged.
@@ -27,8 +27,8 @@ pub(super) struct Facts {
 }
 
 /// Reads a container's files. `ooms` is how often it was out of memory itself when last looked at (v2).
-pub(super) fn read(tree: &CgroupTree, at: &CgroupRef, ooms: Option<u64>) -> Facts {
-    let Ok(dir) = tree.dir_of(at) else { return Facts::default() };
+pub(super) fn read(tree: &CgroupTree, at: &CgroupRef, ooms: Option<u64>) -> KillMemory {
+    let Ok(dir) = tree.dir_of(at) else { return KillMemory::default() };
     let limit = dir.memory_limit().ok();
     let peak_file = if at.hierarchy == Hierarchy::V2 { "memory.peak" } else { "memory.max_usage_in_bytes" };
     let peak =
@@ -44,7 +44,7 @@ pub(super) fn read(tree: &CgroupTree, at: &CgroupRef, ooms: Option<u64>) -> Fact
         Some(false) if !has_limit_above(tree, at) => Some(Constraint::None),
         _ => None,
     };
-    Facts { usage: dir.memory_current().ok(), peak, limit, constraint }
+    KillMemory { usage: dir.memory_current().ok(), peak, limit, constraint }
 }
 
 /// How often a v2 cgroup hit its own limit or one below it in vain (`oom` of `memory.events`, cgroup-v2.rst).

@@ -37,8 +37,8 @@ use crate::decisions::{DecisionLog, Draft};
 use crate::shared::{Context, Heartbeat, Tracked, Waker};
 use crate::usage::Usage;
 
-use case::Case;
-use counters::Counters;
+use case::OomCase;
+use counters::OomCounters;
 
 use crate::damage::StateFile;
 use evictions::Evictions;
@@ -107,7 +107,7 @@ pub fn hints(waker: &Waker) -> (HintSender, Receiver<Hint>) {
 }
 
 /// What the thread is given.
-pub struct Parts {
+pub struct OomParts {
     /// Configuration, counters, stop flag.
     pub context: Arc<Context>,
     /// The machine's files.
@@ -134,7 +134,7 @@ pub struct Parts {
     pub waker: Waker,
 }
 
-impl Parts {
+impl OomParts {
     /// Says once that a wish cannot be met.
     fn say_what_is_missing(&self) {
         let config = &self.context.config;
@@ -152,14 +152,14 @@ impl Parts {
 
 /// The thread's state.
 pub struct OomWatcher {
-    parts: Parts,
+    parts: OomParts,
     watch: Option<OomWatch>,
     lives: Lives,
     victims: Victims,
-    cases: Vec<Case>,
+    cases: Vec<OomCase>,
     /// Hints about containers the roster does not have yet.
     early: Vec<(Instant, Hint)>,
-    earlier: Counters,
+    earlier: OomCounters,
     file: PathBuf,
     started: Instant,
     generation: Option<u64>,
@@ -177,7 +177,7 @@ pub struct OomWatcher {
 
 impl OomWatcher {
     /// A thread that has seen nothing yet.
-    pub fn new(parts: Parts) -> Self {
+    pub fn new(parts: OomParts) -> Self {
         let watch = OomWatch::new(Arc::clone(&parts.tree));
         let watch = watch.inspect_err(|error| {
             let (error, remedy) = (error.to_string(), error.remedy());
@@ -186,7 +186,7 @@ impl OomWatcher {
         parts.say_what_is_missing();
         parts.board.on_roster(parts.waker.clone());
         let file = counters::path(&parts.context.config.state_dir);
-        let earlier = Counters::read(&file, &parts.context.boot_id);
+        let earlier = OomCounters::read(&file, &parts.context.boot_id);
         let damages = &parts.context.stats.damages;
         damages.take(StateFile::OomCounters, &file, usize::from(earlier.damaged()));
         let now = Instant::now();

@@ -13,8 +13,8 @@ use evenkeel_host::node;
 use evenkeel_host::write::CgroupRef;
 use evenkeel_model::workload::Managed;
 
-use super::case::{Case, Witness};
-use super::evictions::Cause;
+use super::case::{OomCase, Witness};
+use super::evictions::FailureCause;
 use super::ledger::Ledger;
 use super::lives::Life;
 use super::{AUDIT, FULL_AUDIT, Hint, NAMES, OomWatcher, ROSTER_PERIOD, SAVE, counters, facts, rest};
@@ -353,7 +353,7 @@ impl OomWatcher {
             self.tell(oldest);
         }
         let victims = Vec::new();
-        self.cases.push(Case {
+        self.cases.push(OomCase {
             tracked,
             managed,
             at: at.clone(),
@@ -386,7 +386,7 @@ impl OomWatcher {
     }
 
     /// Tells a case: the kill, what was done to the rest, and what is offered.
-    pub(super) fn tell(&mut self, case: Case) {
+    pub(super) fn tell(&mut self, case: OomCase) {
         let (parts, stats) = (&self.parts, &self.parts.context.stats);
         let workload = &case.tracked.workload;
         let decision = parts.decisions.record(case.draft(), stats);
@@ -409,7 +409,7 @@ impl OomWatcher {
             parts.decisions.record(rest.draft(workload, &case.at, decision.seq), stats);
         }
         if case.managed {
-            let cause = Cause {
+            let cause = FailureCause {
                 name: "oom-kill",
                 what: "was OOM-killed",
                 time_usec: case.time_usec,

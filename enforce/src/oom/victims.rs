@@ -20,7 +20,7 @@ const TOGETHER_USEC: u64 = 5_000_000;
 
 /// A record and the container it belongs to.
 #[derive(Debug, Clone)]
-struct Waiting {
+struct UnclaimedKill {
     since: Instant,
     at: CgroupRef,
     kill: OomKill,
@@ -29,7 +29,7 @@ struct Waiting {
 /// All that wait.
 #[derive(Debug, Default)]
 pub(super) struct Victims {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<UnclaimedKill>,
     /// Container of the last record that named one, and the time of that record.
     last: Option<(CgroupRef, u64)>,
 }
@@ -57,7 +57,7 @@ impl Victims {
         if self.waiting.len() >= WAITING {
             self.waiting.pop_front();
         }
-        self.waiting.push_back(Waiting { since: now, at: at.clone(), kill });
+        self.waiting.push_back(UnclaimedKill { since: now, at: at.clone(), kill });
         Some(at)
     }
 

@@ -55,7 +55,7 @@ const GLANCE: Duration = Duration::from_millis(250);
 const HASTE: Duration = Duration::from_millis(100);
 
 /// What the loop is given.
-pub struct Parts<'a> {
+pub struct PressureParts<'a> {
     /// Configuration, counters, stop flag.
     pub context: &'a Arc<Context>,
     /// Reads the kernel.
@@ -79,10 +79,10 @@ pub struct Parts<'a> {
 /// # Errors
 /// When our own process is not found in procfs, or a thread cannot be made.
 pub fn start(
-    parts: &Parts<'_>,
+    parts: &PressureParts<'_>,
     beats: (Arc<Heartbeat>, Arc<Heartbeat>),
 ) -> anyhow::Result<[JoinHandle<()>; 2]> {
-    let Parts { context, reader, board, decisions, holds, view, evictions, usage } = *parts;
+    let PressureParts { context, reader, board, decisions, holds, view, evictions, usage } = *parts;
     let bell = Waker::new().context("no descriptor for the pressure loop's bell")?;
     context.stop.register(bell.clone());
     let (job_sender, jobs) = sync_channel(JOBS);

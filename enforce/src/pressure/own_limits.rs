@@ -25,7 +25,7 @@ const DEEPEST: usize = 32;
 
 /// A cgroup that has run into its limit at least once.
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct LimitObservation {
     hits: u64,
     some_usec: u64,
     moved_usec: Option<u64>,
@@ -35,7 +35,7 @@ struct Seen {
 /// What one domain's walks remember: cgroups by inode that ever ran into their limits.
 #[derive(Debug, Default)]
 pub(super) struct OwnLimitWalk {
-    seen: HashMap<u64, Seen>,
+    seen: HashMap<u64, LimitObservation>,
     stalled_usec: u64,
     walks: u64,
     next_usec: u64,
@@ -119,7 +119,7 @@ impl OwnLimitWalk {
             Some(true) => Some(walk.now),
             _ => before.and_then(|before| before.moved_usec),
         };
-        let seen = Seen { hits, some_usec, moved_usec, walk: self.walks };
+        let seen = LimitObservation { hits, some_usec, moved_usec, walk: self.walks };
         self.seen.insert(dir.at().inode, seen);
         let Some(before) = before else {
             // How long it waits is known at the next walk. At the first one only of those that are at their limit.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use evenkeel_host::error::{Category, HostError, HostOperation as Tried};
 use evenkeel_host::fake::FakeKernel;
 use evenkeel_host::freeze::freeze_write;
-use evenkeel_host::hierarchy::Mode;
+use evenkeel_host::hierarchy::CgroupMode;
 use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_host::node::CpuTimes;
 use evenkeel_host::snapshot::HostReader;
@@ -108,12 +108,12 @@ struct Rig {
 }
 
 /// `/a` is BestEffort in slot 1, `/g` Guaranteed in slot 2; 4 GiB of memory.
-fn rig(mode: Mode) -> Rig {
+fn rig(mode: CgroupMode) -> Rig {
     let kernel = FakeKernel::new(mode);
     let dir = tempfile::tempdir().unwrap();
     let context = context(config(dir.path()));
     let (scene, clock) = (Arc::new(Mutex::new(Scene::default())), Arc::new(AtomicU64::new(10_000_000)));
-    let v2 = mode == Mode::V2;
+    let v2 = mode == CgroupMode::V2;
     let can = Switches { reclaim: v2, high: v2, soft_limit: !v2, freeze: true, kill: true };
     let sight = FakeSight { scene: Arc::clone(&scene), clock: Arc::clone(&clock), can };
     let (board, view) = (Arc::new(Board::default()), Arc::new(View::default()));
@@ -126,7 +126,7 @@ fn rig(mode: Mode) -> Rig {
         let facts = kernel.cgroup(&format!("/{name}")).unwrap();
         let of = |knob| facts.knob(knob).map(|fact| fact.place.clone());
         let (memory, freeze, cpu) = match mode {
-            Mode::V2 => (Knob::MemoryHigh, Knob::CgroupFreeze, Knob::CpuWeight),
+            CgroupMode::V2 => (Knob::MemoryHigh, Knob::CgroupFreeze, Knob::CpuWeight),
             _ => (Knob::MemorySoftLimit, Knob::FreezerState, Knob::CpuShares),
         };
         let mut who = tracked(name);
@@ -203,7 +203,7 @@ impl Rig {
 
 #[test]
 fn a_best_effort_container_is_held_back_and_let_go() {
-    let mut rig = rig(Mode::V2);
+    let mut rig = rig(CgroupMode::V2);
     rig.live(3000, 200, 800);
     assert_eq!(rig.value("/a", Knob::MemoryHigh), Setting::MemoryHigh(Limit::Value(Bytes::new(800 * MIB))));
     assert_eq!(rig.value("/g", Knob::MemoryHigh), Setting::MemoryHigh(Limit::Max));
@@ -226,7 +226,7 @@ fn a_best_effort_container_is_held_back_and_let_go() {
 
 #[test]
 fn on_v1_it_is_steered_frozen_and_killed_last() {
-    let mut rig = rig(Mode::V1);
+    let mut rig = rig(CgroupMode::V1);
     rig.live(2250, 50, 800);
     let kinds = rig.kinds();
     let values: Vec<&str> = kinds.iter().map(|(_, value)| value.as_str()).collect();
@@ -239,7 +239,7 @@ fn on_v1_it_is_steered_frozen_and_killed_last() {
 
 #[test]
 fn a_trigger_is_answered_at_once_and_measured() {
-    let mut rig = rig(Mode::V2);
+    let mut rig = rig(CgroupMode::V2);
     let fired = (0, Grade::High, 1_000_000);
     rig.live(1000, 405, 800);
     assert!(rig.kinds().is_empty(), "a warning, and nothing to reclaim");
@@ -251,7 +251,7 @@ fn a_trigger_is_answered_at_once_and_measured() {
 
 #[test]
 fn a_trigger_that_fires_while_there_is_plenty_is_no_reason() {
-    let mut rig = rig(Mode::V2);
+    let mut rig = rig(CgroupMode::V2);
     for _ in 0..20 {
         rig.live(250, 3000, 800);
         rig.turn(&[(0, Grade::Critical, 1_000_000)]);
@@ -262,7 +262,7 @@ fn a_trigger_that_fires_while_there_is_plenty_is_no_reason() {
 /// U-A1: a container that thrashes in 24 MiB of its own, for half a minute.
 #[test]
 fn a_container_that_thrashes_at_its_own_limit_is_named_and_nobody_is_touched() {
-    for (mode, available) in [(Mode::V2, 3900), (Mode::V1, 3900), (Mode::V2, 380)] {
+    for (mode, available) in [(CgroupMode::V2, 3900), (CgroupMode::V1, 3900), (CgroupMode::V2, 380)] {
         let mut rig = rig(mode);
         for tick in 0..120_u64 {
             let waited = tick * 240_000;
@@ -272,7 +272,7 @@ fn a_container_that_thrashes_at_its_own_limit_is_named_and_nobody_is_touched() {
                 scene.node.full_usec = Some(waited);
                 scene.node.some_avg10 = Some(9600);
                 scene.node.full_avg10 = Some(9600);
-                let v2 = mode == Mode::V2;
+                let v2 = mode == CgroupMode::V2;
                 let told = if tick == 0 { OwnLimits::Pending } else { OwnLimits::Stalled(waited) };
                 scene.own_limits = if v2 { told } else { OwnLimits::Untold };
                 scene.waiters = v2.then(|| HashSet::from([2]));
@@ -302,7 +302,7 @@ fn a_container_that_thrashes_at_its_own_limit_is_named_and_nobody_is_touched() {
 
 #[test]
 fn the_end_undoes_everything_and_nothing_is_held_after_it() {
-    let mut rig = rig(Mode::V2);
+    let mut rig = rig(CgroupMode::V2);
     rig.live(3000, 200, 800);
     let mut writer = rig.kernel.clone();
     assert_eq!(rig.holds.end(&rig.kernel, &mut writer), 1);
@@ -314,7 +314,7 @@ fn the_end_undoes_everything_and_nothing_is_held_after_it() {
 
 #[test]
 fn what_somebody_froze_stays_frozen() {
-    let mut rig = rig(Mode::V2);
+    let mut rig = rig(CgroupMode::V2);
     rig.kernel.with(|state| state.set("/a", Setting::CgroupFreeze(true)));
     rig.live(3000, 110, 800);
     rig.live(20_000, 3500, 100);
@@ -325,7 +325,7 @@ fn what_somebody_froze_stays_frozen() {
 
 #[test]
 fn a_container_that_is_gone_leaves_no_hold() {
-    let mut rig = rig(Mode::V2);
+    let mut rig = rig(CgroupMode::V2);
     rig.live(3000, 200, 800);
     assert_eq!(rig.holds.len(), 1);
     rig.kernel.with(|state| state.remove_cgroup("/a"));
@@ -337,7 +337,7 @@ fn a_container_that_is_gone_leaves_no_hold() {
 
 #[test]
 fn a_starving_container_is_reported_and_others_are_squeezed_for_it() {
-    let mut rig = rig(Mode::V2);
+    let mut rig = rig(CgroupMode::V2);
     let mut used = [0_u64; 2];
     let mut waited = 0;
     let mut busy = 0;

@@ -20,7 +20,7 @@ const AFTER_USEC: u64 = 4_000_000;
 const AGAIN_USEC: u64 = 600_000_000;
 
 /// One container to be named.
-pub(super) struct Named {
+pub(super) struct ThrashCase {
     pub(super) case: Thrashing,
     /// Kernel file of the limit.
     pub(super) knob: &'static str,
@@ -52,7 +52,7 @@ impl ThrashLook {
         node: &NodePressure,
         least_waited: u32,
         held: impl Fn(u32) -> bool,
-    ) -> Vec<Named> {
+    ) -> Vec<ThrashCase> {
         let now = sight.now_usec();
         if now < self.next_usec {
             return Vec::new();
@@ -89,7 +89,7 @@ impl ThrashLook {
         self.next_usec = now.saturating_add(cost.max(between));
         let of = |(key, case)| {
             let entry = roster.iter().find(|entry| entry.tracked.slot == key)?.clone();
-            Some(Named { case, knob: knobs.get(&key)?, entry })
+            Some(ThrashCase { case, knob: knobs.get(&key)?, entry })
         };
         named.into_iter().filter_map(of).collect()
     }

@@ -18,7 +18,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::shared::Waker;
 
 /// What one descriptor tells.
-enum Source {
+enum TriggerSource {
     Psi(Trigger),
     V1(V1Pressure),
 }
@@ -27,7 +27,7 @@ struct Armed {
     domain: usize,
     grade: Grade,
     window_usec: u64,
-    source: Source,
+    source: TriggerSource,
 }
 
 /// Everything that wakes the loop.
@@ -68,7 +68,12 @@ impl Triggers {
             match Trigger::open(place, Resource::Memory, stall, stalled, window_usec) {
                 Ok(trigger) => {
                     let window_usec = trigger.threshold().window_usec;
-                    self.armed.push(Armed { domain, grade, window_usec, source: Source::Psi(trigger) });
+                    self.armed.push(Armed {
+                        domain,
+                        grade,
+                        window_usec,
+                        source: TriggerSource::Psi(trigger),
+                    });
                 }
                 Err(error) => {
                     let remedy = error.remedy().map(|remedy| format!("; {remedy}")).unwrap_or_default();
@@ -93,7 +98,12 @@ impl Triggers {
         {
             match V1Pressure::open_dir(dir, level) {
                 Ok(source) => {
-                    self.armed.push(Armed { domain, grade, window_usec: 0, source: Source::V1(source) });
+                    self.armed.push(Armed {
+                        domain,
+                        grade,
+                        window_usec: 0,
+                        source: TriggerSource::V1(source),
+                    });
                 }
                 Err(error) => self.missing.push(error.to_string()),
             }
@@ -103,8 +113,8 @@ impl Triggers {
     /// How a domain is woken.
     pub(super) fn how(&self, domain: usize) -> &'static str {
         match self.armed.iter().find(|armed| armed.domain == domain).map(|armed| &armed.source) {
-            Some(Source::Psi(_)) => "trigger",
-            Some(Source::V1(_)) => "v1-event",
+            Some(TriggerSource::Psi(_)) => "trigger",
+            Some(TriggerSource::V1(_)) => "v1-event",
             None => "poll",
         }
     }
@@ -114,8 +124,8 @@ impl Triggers {
         let millis = u16::try_from(patience.as_millis()).unwrap_or(u16::MAX);
         let mut fds = vec![PollFd::new(bell.fd(), PollFlags::POLLIN)];
         fds.extend(self.armed.iter().map(|armed| match &armed.source {
-            Source::Psi(trigger) => PollFd::new(trigger.as_fd(), PollFlags::POLLPRI),
-            Source::V1(event) => PollFd::new(event.as_fd(), PollFlags::POLLIN),
+            TriggerSource::Psi(trigger) => PollFd::new(trigger.as_fd(), PollFlags::POLLPRI),
+            TriggerSource::V1(event) => PollFd::new(event.as_fd(), PollFlags::POLLIN),
         }));
         // Interrupted or timed out: then nothing fired.
         let _ = poll(&mut fds, PollTimeout::from(millis));
@@ -128,14 +138,14 @@ impl Triggers {
             let armed = &self.armed[index];
             match &armed.source {
                 // The cgroup is gone, and its trigger would wake us for ever.
-                Source::Psi(_) if flags.contains(PollFlags::POLLERR) => broken.push(index),
-                Source::Psi(_) if flags.contains(PollFlags::POLLPRI) => {
+                TriggerSource::Psi(_) if flags.contains(PollFlags::POLLERR) => broken.push(index),
+                TriggerSource::Psi(_) if flags.contains(PollFlags::POLLPRI) => {
                     fired.push((armed.domain, armed.grade, armed.window_usec));
                 }
-                Source::V1(event) if flags.contains(PollFlags::POLLIN) && event.take() > 0 => {
+                TriggerSource::V1(event) if flags.contains(PollFlags::POLLIN) && event.take() > 0 => {
                     fired.push((armed.domain, armed.grade, armed.window_usec));
                 }
-                Source::Psi(_) | Source::V1(_) => {}
+                TriggerSource::Psi(_) | TriggerSource::V1(_) => {}
             }
         }
         for index in broken.into_iter().rev() {

@@ -22,12 +22,12 @@ use evenkeel_qos::pressure::{
 use evenkeel_qos::starvation;
 
 use super::squeeze;
-use super::thrash::Named;
+use super::thrash::ThrashCase;
 use super::view::{LastStep, View};
 use crate::converge::roster::RosterEntry;
 use crate::decisions::{DecisionLog, Draft, now_usec, result_of, result_of_error};
-use crate::holds::{Holder, Holds, Wish};
-use crate::oom::evictions::{Cause, Evictions};
+use crate::holds::{HoldRequest, Holder, Holds};
+use crate::oom::evictions::{Evictions, FailureCause};
 use crate::shared::{Context, Heartbeat, Waker, lock, micros};
 use crate::transients::Left;
 use crate::usage::Usage;
@@ -48,7 +48,7 @@ pub(super) enum Job {
     /// An action of the starvation machine.
     Cpu { action: starvation::StarvationAction, entry: RosterEntry },
     /// A container thrashes at its own limit.
-    Thrash(Named),
+    Thrash(ThrashCase),
     /// A container is gone; nothing of it is held any more.
     Gone(u32),
 }
@@ -230,8 +230,8 @@ impl Worker {
     }
 
     /// Says who thrashes at its own limit, and what limit it should have.
-    fn thrashes(&self, named: &Named) {
-        let Named { case, knob, entry } = named;
+    fn thrashes(&self, named: &ThrashCase) {
+        let ThrashCase { case, knob, entry } = named;
         let Some(limit) = case.proposed() else { return };
         let done = Done { old: Some(case.limit.get().to_string()), result: DecisionResult::Done, note: None };
         let why = case.why(knob);
@@ -242,7 +242,7 @@ impl Worker {
 
     /// What becomes of a container now, by the eviction policy.
     fn failed(&self, entry: &RosterEntry, name: &'static str, what: &str, seq: u64) {
-        let cause = Cause { name, what, time_usec: now_usec(), decision: Some(seq) };
+        let cause = FailureCause { name, what, time_usec: now_usec(), decision: Some(seq) };
         self.evictions.failed(&entry.tracked, cause, &self.decisions, &self.context.stats);
     }
 
@@ -341,7 +341,7 @@ impl Worker {
         if self.writer.is_rehearsal() {
             return Done::of(&self.writer.apply(&Write::cgroup(at.clone(), value)));
         }
-        let wish = Wish { at, value, tracked: &entry.tracked, by, why: why.to_owned() };
+        let wish = HoldRequest { at, value, tracked: &entry.tracked, by, why: why.to_owned() };
         match self.holds.hold(&*self.reader, &mut self.writer, wish) {
             Ok(outcome) => Done::of(&outcome),
             Err(why) => Done::failed(why),

@@ -95,11 +95,11 @@ fn units(reader: &dyn HostReader) -> HashMap<String, String> {
 mod tests {
     use super::*;
     use evenkeel_host::fake::FakeKernel;
-    use evenkeel_host::hierarchy::Mode;
+    use evenkeel_host::hierarchy::CgroupMode;
 
     #[test]
     fn units_are_found_below_slices_and_paths_are_checked() {
-        let kernel = FakeKernel::new(Mode::V2);
+        let kernel = FakeKernel::new(CgroupMode::V2);
         for path in [
             "/system.slice",
             "/system.slice/db.service",

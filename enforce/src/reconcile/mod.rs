@@ -34,7 +34,7 @@ pub(crate) struct Snapshots {
 
 /// What a new snapshot changed.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Change {
+pub(crate) struct MergeChange {
     /// Containers differ from the snapshot before.
     pub workloads: bool,
     /// The source became healthy or unhealthy (its first word counts).
@@ -45,10 +45,10 @@ pub(crate) struct Change {
 
 impl Snapshots {
     /// Takes a snapshot in the place of the source's former one.
-    pub(crate) fn take(&mut self, update: SourceUpdate) -> Change {
+    pub(crate) fn take(&mut self, update: SourceUpdate) -> MergeChange {
         let key = (update.source, update.address.clone());
         let before = self.latest.get(&key);
-        let change = Change {
+        let change = MergeChange {
             workloads: before.is_none_or(|before| before.workloads != update.workloads),
             health: before.is_none_or(|before| before.healthy != update.healthy),
             new_problems: update

@@ -44,7 +44,7 @@ pub(crate) fn manages(tree: &Arc<CgroupTree>) -> bool {
 pub(crate) fn assumed(target: &Target, knob: Knob) -> Option<Setting> {
     let Target::Cgroup(at) = target else { return None };
     let is_unit =
-        at.hierarchy == Hierarchy::V2 && matches!(names::standing(&at.path), names::Standing::Unit(_));
+        at.hierarchy == Hierarchy::V2 && matches!(names::standing(&at.path), names::UnitMembership::Unit(_));
     (is_unit && is_booted()).then(|| property::default_of(knob)).flatten()
 }
 
@@ -52,6 +52,6 @@ pub(crate) fn assumed(target: &Target, knob: Knob) -> Option<Setting> {
 pub(crate) fn outlives(target: &Target) -> bool {
     let Target::Cgroup(at) = target else { return false };
     let is_unit =
-        matches!(names::standing(&at.path), names::Standing::Unit(unit) if !unit.ends_with(".scope"));
+        matches!(names::standing(&at.path), names::UnitMembership::Unit(unit) if !unit.ends_with(".scope"));
     at.hierarchy == Hierarchy::V2 && is_unit && is_booted()
 }

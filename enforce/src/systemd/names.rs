@@ -9,7 +9,7 @@ const SLICE: &str = ".slice";
 
 /// Where a cgroup stands in the tree of units.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum UnitMembership {
     /// It is this unit's own cgroup: systemd keeps its knobs.
     Unit(String),
     /// It lies below this unit's cgroup and is the business of whoever the subtree is delegated to.
@@ -19,24 +19,28 @@ pub enum Standing {
 }
 
 /// Where the cgroup at a path below the hierarchy's root stands.
-pub fn standing(path: &str) -> Standing {
+pub fn standing(path: &str) -> UnitMembership {
     let mut parts = path.split('/').filter(|part| !part.is_empty()).map(unit_of_directory).peekable();
     // Name of the slice so far, without its suffix; empty at the root.
     let mut stem = "";
     while let Some(name) = parts.next() {
         if let Some(inner) = name.strip_suffix(SLICE) {
             if !is_in_slice(inner, stem) {
-                return Standing::Foreign;
+                return UnitMembership::Foreign;
             }
             stem = inner;
         } else if OWNERS.iter().any(|suffix| name.strip_suffix(suffix).is_some_and(|stem| !stem.is_empty())) {
             let unit = name.to_owned();
-            return if parts.peek().is_none() { Standing::Unit(unit) } else { Standing::Below(unit) };
+            return if parts.peek().is_none() {
+                UnitMembership::Unit(unit)
+            } else {
+                UnitMembership::Below(unit)
+            };
         } else {
-            return Standing::Foreign;
+            return UnitMembership::Foreign;
         }
     }
-    if stem.is_empty() { Standing::Foreign } else { Standing::Unit(format!("{stem}{SLICE}")) }
+    if stem.is_empty() { UnitMembership::Foreign } else { UnitMembership::Unit(format!("{stem}{SLICE}")) }
 }
 
 /// A cgroup's directory has the unit's name, after an underscore where the name could be taken for a file of the
@@ -74,8 +78,8 @@ mod tests {
 
     #[test]
     fn a_cgroup_is_a_unit_or_below_one_or_neither() {
-        let unit = |name: &str| Standing::Unit(name.into());
-        let below = |name: &str| Standing::Below(name.into());
+        let unit = |name: &str| UnitMembership::Unit(name.into());
+        let below = |name: &str| UnitMembership::Below(name.into());
         let table = [
             ("/system.slice/db.service", unit("db.service")),
             ("/system.slice", unit("system.slice")),
@@ -90,13 +94,13 @@ mod tests {
             ("/system.slice/containerd.service/kubepods/pod1/c1", below("containerd.service")),
             ("/machine.slice/libpod-1.scope/container", below("libpod-1.scope")),
             ("/user.slice/user-1000.slice/user@1000.service/app.slice/x.service", below("user@1000.service")),
-            ("/kubepods/burstable/pod1", Standing::Foreign),
-            ("/kubepods/x.slice", Standing::Foreign),
-            ("/a-b.slice", Standing::Foreign),
-            ("/a.slice/b.slice", Standing::Foreign),
-            ("/system.slice/made-by-hand", Standing::Foreign),
-            ("/.slice", Standing::Foreign),
-            ("/", Standing::Foreign),
+            ("/kubepods/burstable/pod1", UnitMembership::Foreign),
+            ("/kubepods/x.slice", UnitMembership::Foreign),
+            ("/a-b.slice", UnitMembership::Foreign),
+            ("/a.slice/b.slice", UnitMembership::Foreign),
+            ("/system.slice/made-by-hand", UnitMembership::Foreign),
+            ("/.slice", UnitMembership::Foreign),
+            ("/", UnitMembership::Foreign),
         ];
         for (path, want) in table {
             assert_eq!(standing(path), want, "{path}");

@@ -24,12 +24,12 @@ pub struct Property {
     /// Name in a unit file, and of the drop-in systemd keeps it in.
     pub directive: &'static str,
     /// Value.
-    pub value: Value,
+    pub value: PropertyValue,
 }
 
 /// A property's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
+pub enum PropertyValue {
     /// A number; `u64::MAX` is "not set" or "no limit".
     Number(u64),
     /// A set, one bit each, lowest first.
@@ -60,14 +60,14 @@ pub(crate) fn properties(setting: &Setting, version: Option<u32>) -> Option<Vec<
         Setting::CpusetCpus(cpus) => Some(vec![Property {
             name: "AllowedCPUs",
             directive: "AllowedCPUs",
-            value: Value::Bits(bits(cpus.iter())),
+            value: PropertyValue::Bits(bits(cpus.iter())),
         }]),
         _ => None,
     }
 }
 
 fn number(name: &'static str, directive: &'static str, value: u64) -> Property {
-    Property { name, directive, value: Value::Number(value) }
+    Property { name, directive, value: PropertyValue::Number(value) }
 }
 
 fn bytes(limit: &Limit<Bytes>) -> u64 {
@@ -114,7 +114,7 @@ pub(crate) fn unset(setting: &Setting) -> Option<Vec<Property>> {
         Setting::CpusetCpus(cpus) if cpus.is_empty() => Some(vec![Property {
             name: "AllowedCPUs",
             directive: "AllowedCPUs",
-            value: Value::Bits(Vec::new()),
+            value: PropertyValue::Bits(Vec::new()),
         }]),
         _ => None,
     }
@@ -171,7 +171,7 @@ mod tests {
         for (knob, text, want) in table {
             let got = properties(&parsed(knob, text), Some(252));
             let want = want.map(|all| {
-                all.into_iter().map(|(name, value)| (name, Value::Number(value))).collect::<Vec<_>>()
+                all.into_iter().map(|(name, value)| (name, PropertyValue::Number(value))).collect::<Vec<_>>()
             });
             assert_eq!(
                 got.map(|all| all.into_iter().map(|p| (p.name, p.value)).collect()),
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn processors_are_bits_lowest_first() {
         let cpus = properties(&parsed(Knob::CpusetCpus, "0-1,9"), None).unwrap();
-        assert_eq!(cpus[0].value, Value::Bits(vec![0b11, 0b10]));
+        assert_eq!(cpus[0].value, PropertyValue::Bits(vec![0b11, 0b10]));
     }
 
     #[test]
@@ -203,8 +203,8 @@ mod tests {
 
     #[test]
     fn only_the_kernels_defaults_are_unset() {
-        assert_eq!(unset(&parsed(Knob::CpuWeight, "100")).unwrap()[0].value, Value::Number(UNSET));
-        assert_eq!(unset(&parsed(Knob::MemoryLow, "0")).unwrap()[0].value, Value::Number(0));
+        assert_eq!(unset(&parsed(Knob::CpuWeight, "100")).unwrap()[0].value, PropertyValue::Number(UNSET));
+        assert_eq!(unset(&parsed(Knob::MemoryLow, "0")).unwrap()[0].value, PropertyValue::Number(0));
         assert_eq!(unset(&parsed(Knob::CpuMax, "max 100000")).unwrap().len(), 2);
         assert_eq!(unset(&parsed(Knob::CpuWeight, "200")), None);
         assert_eq!(unset(&parsed(Knob::MemoryMax, "4096")), None);

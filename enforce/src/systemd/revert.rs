@@ -33,7 +33,7 @@ fn forget_in(places: [&Path; 2], unit: &str, properties: &[Property]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::property::Value;
+    use super::super::property::PropertyValue;
     use super::*;
 
     #[test]
@@ -44,7 +44,8 @@ mod tests {
         for name in ["50-CPUWeight.conf", "50-IPAddressAllow.conf"] {
             std::fs::write(dir.join(name), "x").unwrap();
         }
-        let weight = Property { name: "CPUWeight", directive: "CPUWeight", value: Value::Number(u64::MAX) };
+        let weight =
+            Property { name: "CPUWeight", directive: "CPUWeight", value: PropertyValue::Number(u64::MAX) };
         forget_in([at.path(), Path::new("/nonexistent")], "db.service", &[weight]);
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1);
         std::fs::remove_file(dir.join("50-IPAddressAllow.conf")).unwrap();

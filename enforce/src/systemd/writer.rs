@@ -12,7 +12,7 @@ use evenkeel_host::snapshot::HostReader;
 use evenkeel_host::write::{CgroupRef, HostWriter, Outcome, Refusal, Target, Write};
 use evenkeel_model::units::Bytes;
 
-use super::names::{Standing, standing};
+use super::names::{UnitMembership, standing};
 use super::property::{self, Property};
 use super::revert;
 use super::set::{NotSet, SetProperties};
@@ -27,7 +27,7 @@ pub enum Purpose {
 }
 
 /// A write in systemd's terms.
-struct Request {
+struct PropertyWrite {
     unit: String,
     properties: Vec<Property>,
     /// The properties become "not set".
@@ -58,12 +58,12 @@ where
     }
 
     /// How systemd would be told a write, if it has a say in it.
-    fn route(&mut self, write: &Write) -> Option<Request> {
+    fn route(&mut self, write: &Write) -> Option<PropertyWrite> {
         let Target::Cgroup(at) = &write.target else { return None };
         if at.hierarchy != Hierarchy::V2 {
             return None;
         }
-        let Standing::Unit(unit) = standing(&at.path) else { return None };
+        let UnitMembership::Unit(unit) = standing(&at.path) else { return None };
         // A weight would end idleness, which is another wish; the kernel itself refuses one meanwhile.
         if write.knob() == Knob::CpuWeight && self.is_idle(&write.target) {
             return None;
@@ -71,10 +71,10 @@ where
         if self.purpose == Purpose::Restore
             && let Some(properties) = property::unset(&write.setting)
         {
-            return Some(Request { unit, properties, unset: true });
+            return Some(PropertyWrite { unit, properties, unset: true });
         }
         let properties = property::properties(&write.setting, self.version_for(&write.setting))?;
-        Some(Request { unit, properties, unset: false })
+        Some(PropertyWrite { unit, properties, unset: false })
     }
 
     /// Only idleness depends on it.
@@ -86,7 +86,7 @@ where
         matches!(self.reader.setting(target, Knob::CpuIdle), Ok(Setting::CpuIdle(true)))
     }
 
-    fn through_systemd(&mut self, write: &Write, request: &Request) -> Outcome {
+    fn through_systemd(&mut self, write: &Write, request: &PropertyWrite) -> Outcome {
         let old = match self.rehearsal.apply(write) {
             Outcome::WouldWrite { old } => old,
             ended if self.purpose == Purpose::Restore && is_ended(&ended) => {
@@ -126,7 +126,7 @@ where
     B: SetProperties,
 {
     /// The cgroup ended, but its unit may have been started again or be started later, with what we set.
-    fn restore_ended(&mut self, write: &Write, request: &Request, ended: Outcome) -> Outcome {
+    fn restore_ended(&mut self, write: &Write, request: &PropertyWrite, ended: Outcome) -> Outcome {
         match self.bus.set(&request.unit, &request.properties) {
             Ok(()) => {
                 if request.unset {
@@ -196,18 +196,18 @@ fn advised(write: &Write, outcome: Outcome) -> Outcome {
 }
 
 /// How a unit gets a controller (systemd.resource-control(5)).
-pub const fn remedy(standing: &Standing, controller: Option<Controller>) -> Option<&'static str> {
+pub const fn remedy(standing: &UnitMembership, controller: Option<Controller>) -> Option<&'static str> {
     match (standing, controller) {
-        (Standing::Unit(_), Some(Controller::Cpu)) => Some(
+        (UnitMembership::Unit(_), Some(Controller::Cpu)) => Some(
             "set CPUAccounting=yes and CPUWeight=100 in the unit, and take cpu out of DisableControllers= of the slices above it",
         ),
-        (Standing::Unit(_), Some(Controller::Memory)) => Some(
+        (UnitMembership::Unit(_), Some(Controller::Memory)) => Some(
             "set MemoryAccounting=yes in the unit, and take memory out of DisableControllers= of the slices above it",
         ),
-        (Standing::Unit(_), Some(Controller::Cpuset)) => {
+        (UnitMembership::Unit(_), Some(Controller::Cpuset)) => {
             Some("take cpuset out of DisableControllers= of the slices above the unit")
         }
-        (Standing::Below(_), Some(_)) => {
+        (UnitMembership::Below(_), Some(_)) => {
             Some("set Delegate=yes in the unit the cgroup lies in, and let its manager enable the controller")
         }
         _ => None,
@@ -219,10 +219,10 @@ mod tests {
     use std::collections::VecDeque;
 
     use evenkeel_host::fake::FakeKernel;
-    use evenkeel_host::hierarchy::Mode;
+    use evenkeel_host::hierarchy::CgroupMode;
     use evenkeel_model::units::CpuWeight;
 
-    use super::super::property::Value;
+    use super::super::property::PropertyValue;
     use super::*;
 
     const UNIT: &str = "/system.slice/db.service";
@@ -245,7 +245,7 @@ mod tests {
                 return Err(error);
             }
             for property in properties {
-                let Value::Number(number) = property.value else { continue };
+                let PropertyValue::Number(number) = property.value else { continue };
                 let weight = if number == u64::MAX { 100 } else { u32::try_from(number).unwrap() };
                 apply(&mut self.kernel, UNIT, weight);
             }
@@ -280,7 +280,7 @@ mod tests {
     }
 
     fn machine() -> (FakeKernel, FakeBus) {
-        let kernel = FakeKernel::new(Mode::V2);
+        let kernel = FakeKernel::new(CgroupMode::V2);
         for path in ["/system.slice", UNIT, "/system.slice/db.service/inner", "/kubepods"] {
             kernel.with(|state| state.add_cgroup(path));
         }
@@ -345,9 +345,12 @@ mod tests {
         apply(&mut kernel, UNIT, 39);
         let back = write(&kernel, UNIT, weight(100));
         let request = writer(&kernel, &mut bus, Purpose::Restore).route(&back).unwrap();
-        assert_eq!((request.properties[0].value.clone(), request.unset), (Value::Number(u64::MAX), true));
+        assert_eq!(
+            (request.properties[0].value.clone(), request.unset),
+            (PropertyValue::Number(u64::MAX), true)
+        );
         let request = writer(&kernel, &mut bus, Purpose::Keep).route(&back).unwrap();
-        assert_eq!((request.properties[0].value.clone(), request.unset), (Value::Number(100), false));
+        assert_eq!((request.properties[0].value.clone(), request.unset), (PropertyValue::Number(100), false));
         assert!(writer(&kernel, &mut bus, Purpose::Restore).apply(&back).is_done());
     }
 
@@ -372,12 +375,14 @@ mod tests {
 
     #[test]
     fn a_missing_controller_has_a_remedy_in_systemds_words() {
-        let unit = Standing::Unit("db.service".into());
+        let unit = UnitMembership::Unit("db.service".into());
         assert!(remedy(&unit, Some(Controller::Cpu)).unwrap().contains("CPUAccounting=yes"));
         assert!(remedy(&unit, Some(Controller::Memory)).unwrap().contains("MemoryAccounting=yes"));
         assert!(
-            remedy(&Standing::Below("x".into()), Some(Controller::Cpu)).unwrap().contains("Delegate=yes")
+            remedy(&UnitMembership::Below("x".into()), Some(Controller::Cpu))
+                .unwrap()
+                .contains("Delegate=yes")
         );
-        assert_eq!(remedy(&Standing::Foreign, Some(Controller::Cpu)), None);
+        assert_eq!(remedy(&UnitMembership::Foreign, Some(Controller::Cpu)), None);
     }
 }

@@ -111,11 +111,11 @@ impl Clone for Recent {
 mod tests {
     use super::*;
     use crate::fake::FakeTree;
-    use crate::hierarchy::Mode;
+    use crate::hierarchy::CgroupMode;
 
     #[test]
     fn as_many_directories_as_may_are_kept_and_a_replaced_one_is_not_taken_for_it() {
-        let fake = FakeTree::new(Mode::V2).unwrap();
+        let fake = FakeTree::new(CgroupMode::V2).unwrap();
         let paths: Vec<String> = (0..FEW + 4).map(|n| format!("/c{n}")).collect();
         paths.iter().for_each(|path| fake.add_cgroup(path).unwrap());
         let tree = fake.open().unwrap();
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_directory_nobody_asks_for_is_closed_in_time() {
-        let fake = FakeTree::new(Mode::V2).unwrap();
+        let fake = FakeTree::new(CgroupMode::V2).unwrap();
         ["/a", "/b"].iter().for_each(|path| fake.add_cgroup(path).unwrap());
         let tree = fake.open().unwrap();
         let recent = Recent::keeping(1000);

@@ -8,7 +8,7 @@ use evenkeel_model::units::{Bytes, CpuShares, CpuWeight, Limit, OomScoreAdj};
 
 use crate::action::{HostActor, refused};
 use crate::error::{Category, HostError, HostOperation};
-use crate::hierarchy::{Controller, Hierarchy, Mode};
+use crate::hierarchy::{CgroupMode, Controller, Hierarchy};
 use crate::knob::{BurstUsec, CpuSet, Knob, Overcommit, PeriodUsec, Setting};
 use crate::snapshot::{CgroupFacts, Child, Family, HostReader, KnobFact, MemoryUse, ProcessFacts};
 use crate::write::{CgroupRef, HostWriter, Outcome, ProcessId, Refusal, Target, Write};
@@ -36,7 +36,7 @@ impl fmt::Debug for FakeKernel {
 /// What is in a [`FakeKernel`]; public so that tests can do to it what containers do.
 #[derive(Debug, Clone)]
 pub struct FakeState {
-    mode: Mode,
+    mode: CgroupMode,
     next_inode: u64,
     cgroups: BTreeMap<String, FakeCgroup>,
     processes: BTreeMap<u32, FakeProcess>,
@@ -81,7 +81,7 @@ struct FakeCgroup {
 
 impl FakeCgroup {
     /// With default values, in every hierarchy.
-    fn new(inode: u64, mode: Mode) -> Self {
+    fn new(inode: u64, mode: CgroupMode) -> Self {
         Self {
             inode,
             missing: Vec::new(),
@@ -101,7 +101,7 @@ struct FakeProcess {
 
 impl FakeKernel {
     /// A machine without cgroups and processes.
-    pub fn new(mode: Mode) -> Self {
+    pub fn new(mode: CgroupMode) -> Self {
         let state = FakeState {
             mode,
             next_inode: 100,
@@ -278,7 +278,7 @@ impl FakeState {
 
     fn home(&self, knob: Knob) -> Hierarchy {
         match (self.mode, knob.controller()) {
-            (Mode::V1 | Mode::Hybrid, Some(c)) => Hierarchy::V1(c),
+            (CgroupMode::V1 | CgroupMode::Hybrid, Some(c)) => Hierarchy::V1(c),
             _ => Hierarchy::V2,
         }
     }
@@ -343,11 +343,11 @@ impl FakeState {
     }
 }
 
-fn defaults(mode: Mode) -> Vec<Setting> {
+fn defaults(mode: CgroupMode) -> Vec<Setting> {
     // 100 ms, the kernel's default period, lies within the range.
     let period = PeriodUsec::new(100_000).unwrap_or_else(|_| unreachable!("100 ms is a valid period"));
     let no_burst = BurstUsec::new(0).unwrap_or_else(|_| unreachable!("no burst is a valid burst"));
-    if mode == Mode::V2 {
+    if mode == CgroupMode::V2 {
         return vec![
             Setting::CpuWeight(CpuWeight::clamped(100)),
             Setting::CpuMax { quota: Limit::Max, period },
@@ -399,8 +399,8 @@ impl HostReader for FakeKernel {
             .map(|(&knob, &s)| KnobFact { knob, place: at(knob), value: Ok(s) })
             .collect();
         let main = match state.mode {
-            Mode::V2 => Hierarchy::V2,
-            Mode::V1 | Mode::Hybrid => Hierarchy::V1(Controller::Memory),
+            CgroupMode::V2 => Hierarchy::V2,
+            CgroupMode::V1 | CgroupMode::Hybrid => Hierarchy::V1(Controller::Memory),
         };
         let mut places = vec![state.place(path, main, found.inode)];
         for fact in &settings {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cgroup::CgroupTree;
 use crate::error::HostError;
-use crate::hierarchy::{Controller, Hierarchy, Layout, Mode, Mount};
+use crate::hierarchy::{CgroupMode, Controller, Hierarchy, Layout, Mount};
 use crate::roots::Roots;
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -111,7 +111,7 @@ impl FakeTree {
     ///
     /// # Errors
     /// When the temporary directory cannot be written, as the file system says.
-    pub fn new(mode: Mode) -> io::Result<Self> {
+    pub fn new(mode: CgroupMode) -> io::Result<Self> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("evenkeel-fake-{}-{number}", std::process::id()));
         fs::create_dir_all(dir.join("proc"))?;
@@ -219,7 +219,7 @@ fn relative(path: &str) -> &str {
     path.trim_start_matches('/')
 }
 
-fn mounts(mode: Mode, root: &Path) -> Vec<Mount> {
+fn mounts(mode: CgroupMode, root: &Path) -> Vec<Mount> {
     let v1 = V1.iter().map(|&c| Mount {
         hierarchy: Hierarchy::V1(c),
         path: root.join(c.name()),
@@ -233,9 +233,9 @@ fn mounts(mode: Mode, root: &Path) -> Vec<Mount> {
         delegated: controllers.to_vec(),
     };
     match mode {
-        Mode::V1 => v1.collect(),
-        Mode::V2 => vec![v2(root.to_owned(), &V2)],
-        Mode::Hybrid => v1.chain([v2(root.join("unified"), &[])]).collect(),
+        CgroupMode::V1 => v1.collect(),
+        CgroupMode::V2 => vec![v2(root.to_owned(), &V2)],
+        CgroupMode::Hybrid => v1.chain([v2(root.join("unified"), &[])]).collect(),
     }
 }
 

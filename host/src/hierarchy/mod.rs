@@ -15,7 +15,7 @@ use crate::error::{Category, HostError, HostOperation};
 
 /// What kind of cgroup set-up a machine has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Mode {
+pub enum CgroupMode {
     /// All controllers in one v2 tree.
     V2,
     /// v1 trees only.
@@ -24,7 +24,7 @@ pub enum Mode {
     Hybrid,
 }
 
-impl Mode {
+impl CgroupMode {
     /// Name for status and logs.
     pub const fn name(self) -> &'static str {
         match self {
@@ -51,7 +51,7 @@ pub struct Mount {
 /// All hierarchies of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    mode: Mode,
+    mode: CgroupMode,
     mounts: Vec<Mount>,
 }
 
@@ -65,9 +65,9 @@ impl Layout {
         let v2 = mounts.iter().any(|m| m.hierarchy == Hierarchy::V2);
         let v1 = mounts.iter().any(|m| m.hierarchy != Hierarchy::V2);
         let mode = match (v1, v2) {
-            (true, true) => Mode::Hybrid,
-            (true, false) => Mode::V1,
-            (false, true) => Mode::V2,
+            (true, true) => CgroupMode::Hybrid,
+            (true, false) => CgroupMode::V1,
+            (false, true) => CgroupMode::V2,
             (false, false) => {
                 return Err(HostError::of_text(
                     Category::Unsupported,
@@ -81,7 +81,7 @@ impl Layout {
     }
 
     /// The kind of set-up.
-    pub const fn mode(&self) -> Mode {
+    pub const fn mode(&self) -> CgroupMode {
         self.mode
     }
 
@@ -157,7 +157,7 @@ mod tests {
     fn each_controller_finds_its_home() {
         use Controller::{Cpu, Cpuacct, Freezer, Memory, Pids};
         let hybrid = Layout::declare(vec![v2(&[], &[]), v1(&[Cpuacct, Cpu]), v1(&[Memory])]).unwrap();
-        assert_eq!(hybrid.mode(), Mode::Hybrid);
+        assert_eq!(hybrid.mode(), CgroupMode::Hybrid);
         assert_eq!(hybrid.home(Cpuacct), Some(Hierarchy::V1(Cpu)));
         assert_eq!(hybrid.home(Memory), Some(Hierarchy::V1(Memory)));
         assert_eq!(hybrid.home(Pids), None);
@@ -165,10 +165,10 @@ mod tests {
         assert_eq!(hybrid.process_order().next(), Some(Hierarchy::V1(Memory)));
 
         let unified = Layout::declare(vec![v2(&[Cpu, Memory], &[Memory])]).unwrap();
-        assert_eq!(unified.mode(), Mode::V2);
+        assert_eq!(unified.mode(), CgroupMode::V2);
         assert_eq!(unified.home(Cpuacct), Some(Hierarchy::V2));
         assert!(unified.is_delegated(Memory) && !unified.is_delegated(Cpu) && unified.is_delegated(Freezer));
-        assert_eq!(Layout::declare(vec![v1(&[Cpu])]).unwrap().mode(), Mode::V1);
+        assert_eq!(Layout::declare(vec![v1(&[Cpu])]).unwrap().mode(), CgroupMode::V1);
         assert!(Layout::declare(Vec::new()).is_err());
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use evenkeel_host::cgroup::CgroupTree;
-use evenkeel_host::hierarchy::{Hierarchy, Mode};
+use evenkeel_host::hierarchy::{CgroupMode, Hierarchy};
 use evenkeel_host::roots::Roots;
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -68,7 +68,7 @@ impl RealCgroup {
         }
     }
 
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> CgroupMode {
         self.tree.layout().mode()
     }
 

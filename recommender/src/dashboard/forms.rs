@@ -99,7 +99,7 @@ pub(super) async fn policies(From(dashboard): At, request: Request) -> Answer {
 
 async fn apply(dashboard: &Dashboard, visit: &Visit, form: &FormFields, ticket: Ticket, dry: bool) -> Answer {
     let text = form.text("text");
-    let made = applied(&dashboard.site, (&visit.identity, ticket), None, text.as_str().into(), dry).await;
+    let made = applied(&dashboard.site, &visit.identity, ticket, None, text.as_str().into(), dry).await;
     let mut editor = page::policies::Editor { text, existing: existing(form), ..Default::default() };
     let status = match made {
         Ok(applied) => {

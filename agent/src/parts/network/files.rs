@@ -12,12 +12,12 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::{Mode, fchmod};
 
 /// A file in memory (memfd_create(2)) that this process alone can open.
-pub(super) struct Held {
+pub(super) struct MemoryFile {
     file: Mutex<Opened>,
     path: PathBuf,
 }
 
-impl Held {
+impl MemoryFile {
     /// With these bytes.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn what_it_holds_is_read_by_its_path() {
-        let held = Held::new(b"one and more").unwrap();
+        let held = MemoryFile::new(b"one and more").unwrap();
         assert_eq!(std::fs::read(held.path()).unwrap(), b"one and more");
         held.set(b"two").unwrap();
         assert_eq!(std::fs::read(held.path()).unwrap(), b"two");

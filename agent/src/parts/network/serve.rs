@@ -8,11 +8,11 @@ use std::time::Duration;
 use anyhow::Context as _;
 use evenkeel_border::coded::{Bytes, Coded as _};
 use evenkeel_border::link::{Channel, Link};
-use evenkeel_border::order::{self, Address, Changed, File, Serve};
+use evenkeel_border::order::{self, Address, ChangedFile, Serve, ServedFile};
 use evenkeel_net::tls::{Tls, TlsFiles};
 
 use super::super::reader::resource_types;
-use super::files::Held;
+use super::files::MemoryFile;
 use crate::serve::{self, Answers, Door, Listening};
 
 /// Files of certificates are looked at so often.
@@ -20,19 +20,19 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// What is served with, which may change.
 #[derive(Default)]
-struct Kept {
-    cert: Option<Held>,
-    key: Option<Held>,
-    client_ca: Vec<Held>,
-    service_token: Option<Held>,
-    metrics_token: Option<Held>,
+struct ServedFiles {
+    cert: Option<MemoryFile>,
+    key: Option<MemoryFile>,
+    client_ca: Vec<MemoryFile>,
+    service_token: Option<MemoryFile>,
+    metrics_token: Option<MemoryFile>,
 }
 
-impl Kept {
+impl ServedFiles {
     fn of(serve: &Serve) -> anyhow::Result<Self> {
         let token = |address: &Option<Address>| {
             let token = address.as_ref().and_then(|address| address.token.as_ref());
-            token.map(|bytes| Held::new(&bytes.0)).transpose()
+            token.map(|bytes| MemoryFile::new(&bytes.0)).transpose()
         };
         let mut kept = Self {
             service_token: token(&serve.service)?,
@@ -43,28 +43,28 @@ impl Kept {
             kept.service_token = token(&serve.dashboard)?;
         }
         if let Some(order::Tls { cert, key, client_ca }) = &serve.tls {
-            kept.cert = Some(Held::new(&cert.0)?);
-            kept.key = Some(Held::new(&key.0)?);
-            kept.client_ca = client_ca.iter().map(|ca| Held::new(&ca.0)).collect::<Result<_, _>>()?;
+            kept.cert = Some(MemoryFile::new(&cert.0)?);
+            kept.key = Some(MemoryFile::new(&key.0)?);
+            kept.client_ca = client_ca.iter().map(|ca| MemoryFile::new(&ca.0)).collect::<Result<_, _>>()?;
         }
         Ok(kept)
     }
 
     fn tls(&self) -> anyhow::Result<Option<Arc<Tls>>> {
-        let path = |held: &Held| held.path().to_owned();
+        let path = |held: &MemoryFile| held.path().to_owned();
         let (Some(cert), Some(key)) = (&self.cert, &self.key) else { return Ok(None) };
         let client_ca = self.client_ca.iter().map(path).collect();
         let files = TlsFiles { cert: path(cert), key: path(key), client_ca, cluster_ca: None };
         Ok(Some(Arc::new(Tls::open(files).context("cannot serve TLS")?)))
     }
 
-    fn change(&self, Changed { file, now: Bytes(now) }: &Changed) {
+    fn change(&self, ChangedFile { file, now: Bytes(now) }: &ChangedFile) {
         let held = match file {
-            File::Cert => self.cert.as_ref(),
-            File::Key => self.key.as_ref(),
-            File::ClientCa(at) => self.client_ca.get(usize::from(*at)),
-            File::ServiceToken => self.service_token.as_ref(),
-            File::MetricsToken => self.metrics_token.as_ref(),
+            ServedFile::Cert => self.cert.as_ref(),
+            ServedFile::Key => self.key.as_ref(),
+            ServedFile::ClientCa(at) => self.client_ca.get(usize::from(*at)),
+            ServedFile::ServiceToken => self.service_token.as_ref(),
+            ServedFile::MetricsToken => self.metrics_token.as_ref(),
         };
         if let Some(Err(error)) = held.map(|held| held.set(now)) {
             tracing::error!(%error, ?file, "a file that changed is not taken over");
@@ -82,12 +82,12 @@ pub(super) async fn run(
     link: &Link,
     changes: &Channel,
 ) -> anyhow::Result<()> {
-    let kept = Kept::of(&serve)?;
+    let kept = ServedFiles::of(&serve)?;
     let tls = kept.tls()?;
     let types = resource_types(&serve.types)?;
     let what = (Answers::There(link.clone()), Arc::new(types));
     let certificates = !kept.client_ca.is_empty();
-    let listening = |address: &Address, token: &Option<Held>| Listening {
+    let listening = |address: &Address, token: &Option<MemoryFile>| Listening {
         address: address.at.0,
         door: Door::asking(token.as_ref().map(path), address.tls && certificates),
         tls: tls.clone().filter(|_| address.tls),
@@ -116,14 +116,14 @@ pub(super) async fn run(
         tokio::select! {
             changed = changes.receive() => {
                 let Ok(message) = changed else { return Ok(()) };
-                kept.change(&Changed::of(&message)?);
+                kept.change(&ChangedFile::of(&message)?);
             }
             _ = look.tick() => if let Some(tls) = &tls { tls.look() },
         }
     }
 }
 
-fn path(held: &Held) -> PathBuf {
+fn path(held: &MemoryFile) -> PathBuf {
     held.path().to_owned()
 }
 

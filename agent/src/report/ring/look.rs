@@ -14,7 +14,7 @@ use evenkeel_proto::v1;
 use jiff::Timestamp;
 use prost::Message as _;
 
-use super::{HEAD, Kind, Ring, WHOLE_EVERY};
+use super::{HEAD, Ring, RingRecordKind, WHOLE_EVERY};
 use crate::report::earlier::Earlier;
 use crate::shared::Stats;
 
@@ -28,7 +28,7 @@ const END: u64 = WHOLE_EVERY / 1_000_000 + 180;
 
 /// One second of the past.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Past {
+pub(crate) struct PastSecond {
     /// Its time, microseconds since 1970.
     pub time_usec: u64,
     /// Who ran.
@@ -94,7 +94,7 @@ impl Ring {
     ///
     /// # Errors
     /// [`NotKept`], with what is kept.
-    pub(crate) fn at(&self, time_usec: u64, stats: &Stats) -> Result<Past, NotKept> {
+    pub(crate) fn at(&self, time_usec: u64, stats: &Stats) -> Result<PastSecond, NotKept> {
         let failure = lock(&stats.ring_failure).clone();
         let Some(heads) = self.reader(None) else { return Err(NotKept::Nothing(failure)) };
         let found = find(heads, time_usec)?;
@@ -173,7 +173,7 @@ struct Start {
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct RingIndex {
     /// Time of the first second that can be told.
     first: Option<u64>,
     last: Option<u64>,
@@ -183,8 +183,8 @@ struct Found {
 }
 
 /// Walks over the heads of all records. After a clock that was set back the last run of records counts.
-fn find(mut heads: LogReader, time_usec: u64) -> Result<Found, NotKept> {
-    let (mut found, mut payload) = (Found::default(), Vec::new());
+fn find(mut heads: LogReader, time_usec: u64) -> Result<RingIndex, NotKept> {
+    let (mut found, mut payload) = (RingIndex::default(), Vec::new());
     loop {
         let seq = match heads.read_into(&mut payload) {
             Ok(Some(seq)) => seq,
@@ -194,7 +194,7 @@ fn find(mut heads: LogReader, time_usec: u64) -> Result<Found, NotKept> {
             Err(error) => return Err(error.into()),
         };
         let Some((kind, time, _)) = split(&payload) else { continue };
-        if found.first.is_none() && kind != Kind::Whole {
+        if found.first.is_none() && kind != RingRecordKind::Whole {
             continue;
         }
         found.first.get_or_insert(time);
@@ -202,26 +202,28 @@ fn find(mut heads: LogReader, time_usec: u64) -> Result<Found, NotKept> {
         found.last = Some(time);
         match (kind, &mut found.start) {
             _ if time > time_usec => {}
-            (Kind::Whole, start) => *start = Some(Start { whole: seq, key: seq }),
-            (Kind::Key, Some(start)) => start.key = seq,
+            (RingRecordKind::Whole, start) => *start = Some(Start { whole: seq, key: seq }),
+            (RingRecordKind::Key, Some(start)) => start.key = seq,
             _ => {}
         }
     }
 }
 
 /// Kind, time and frame of a record; `None` for one that a later agent wrote.
-fn split(payload: &[u8]) -> Option<(Kind, u64, &[u8])> {
+fn split(payload: &[u8]) -> Option<(RingRecordKind, u64, &[u8])> {
     let (head, frame) = payload.split_first_chunk::<HEAD>()?;
     let (&kind, time) = head.split_first()?;
-    let kind = [Kind::Whole, Kind::Key, Kind::Delta].into_iter().find(|known| *known as u8 == kind)?;
+    let kind = [RingRecordKind::Whole, RingRecordKind::Key, RingRecordKind::Delta]
+        .into_iter()
+        .find(|known| *known as u8 == kind)?;
     Some((kind, u64::from_le_bytes(time.try_into().ok()?), frame))
 }
 
 /// The samples of the frame decoded last, each with the CPU use since the sample before, millionths of a core.
 #[derive(Debug, Default)]
-struct Second(Vec<(u32, Sample, Option<u64>)>);
+struct DecodedSecond(Vec<(u32, Sample, Option<u64>)>);
 
-impl Visitor for Second {
+impl Visitor for DecodedSecond {
     fn sample(&mut self, slot: u32, _: u64, sample: &Sample, previous: Option<&Sample>) {
         self.0.push((slot, *sample, previous.and_then(|previous| sample.cpu_micro(previous))));
     }
@@ -236,15 +238,21 @@ struct Reading {
     /// Looks with their time.
     traffic: BTreeMap<u32, (u64, v1::Traffic)>,
     decoder: Decoder,
-    second: Second,
+    second: DecodedSecond,
 }
 
 impl Reading {
     /// Takes in a record; its samples only where those before it that they rest on were taken in, too.
-    fn take(&mut self, kind: Kind, time: u64, frame: &[u8], with_samples: bool) -> Result<(), NotKept> {
+    fn take(
+        &mut self,
+        kind: RingRecordKind,
+        time: u64,
+        frame: &[u8],
+        with_samples: bool,
+    ) -> Result<(), NotKept> {
         let damaged = |error: &dyn std::fmt::Display| NotKept::Damaged(error.to_string());
         let frame = v1::Frame::decode(frame).map_err(|error| damaged(&error))?;
-        if kind == Kind::Whole {
+        if kind == RingRecordKind::Whole {
             self.names.clear();
         }
         for slot in &frame.gone {
@@ -262,12 +270,12 @@ impl Reading {
 }
 
 /// Decodes from a start up to the moment.
-fn replay(mut frames: LogReader, start: &Start, time_usec: u64) -> Result<Past, NotKept> {
+fn replay(mut frames: LogReader, start: &Start, time_usec: u64) -> Result<PastSecond, NotKept> {
     let (mut reading, mut last, mut payload) = (Reading::default(), None, Vec::new());
     while let Some(seq) = frames.read_into(&mut payload)? {
         let Some((kind, time, frame)) = split(&payload) else { continue };
         // Another run of records begins: the clock was set back, or the agent was restarted.
-        let is_next_run = seq > start.whole && kind == Kind::Whole;
+        let is_next_run = seq > start.whole && kind == RingRecordKind::Whole;
         if time > time_usec || is_next_run {
             break;
         }
@@ -283,5 +291,5 @@ fn replay(mut frames: LogReader, start: &Start, time_usec: u64) -> Result<Past, 
         Some(PastContainer { identity, sample, cpu_milli, traffic: look.map(|(_, look)| look) })
     });
     let containers = containers.collect();
-    Ok(Past { time_usec, containers })
+    Ok(PastSecond { time_usec, containers })
 }

@@ -51,7 +51,7 @@ impl Rig {
         }
     }
 
-    fn at(&self, second: u64) -> Result<Past, String> {
+    fn at(&self, second: u64) -> Result<PastSecond, String> {
         self.ring.at(second * SECOND, &self.stats).map_err(|error| error.to_string())
     }
 

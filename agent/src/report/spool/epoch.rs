@@ -14,24 +14,24 @@ use evenkeel_proto::v1;
 use prost::Message;
 
 use super::readers::{Names, Readers};
-use super::slots::Slots;
-use super::{Lost, SpoolError};
+use super::slots::AnnouncedSlots;
+use super::{LostRange, SpoolError};
 
 /// Which of the two logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum SpoolLog {
     Minutes,
     Seconds,
 }
 
 /// One frame on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct SpoolEntry {
     /// First sequence number it stands for.
     pub first: u64,
     /// Its own, the last it stands for.
     pub last: u64,
-    pub place: Place,
+    pub place: SpoolLog,
     pub seq: Seq,
     pub bytes: u32,
     /// Needs no frame before it.
@@ -48,14 +48,14 @@ pub(super) struct Epoch {
     options: Options,
     pub(super) seconds: Log,
     pub(super) minutes: Option<Log>,
-    pub(super) entries: VecDeque<Entry>,
-    pub(super) slots: Slots,
+    pub(super) entries: VecDeque<SpoolEntry>,
+    pub(super) slots: AnnouncedSlots,
     /// Sequence number of the next frame.
     pub(super) next: u64,
     /// How far each recommender is, in the order of the configuration.
     pub(super) readers: Readers,
     /// Where the last reads ended, the newest last, so that reading on does not begin anew.
-    cursors: Vec<(Place, Seq, LogReader)>,
+    cursors: Vec<(SpoolLog, Seq, LogReader)>,
 }
 
 const MINUTES: &str = "minutes";
@@ -79,13 +79,13 @@ impl Epoch {
             minutes,
             options: options.clone(),
             entries: VecDeque::new(),
-            slots: Slots::open(dir),
+            slots: AnnouncedSlots::open(dir),
             next: 1,
             readers: Readers::open(dir, names)?,
             cursors: Vec::new(),
         };
-        epoch.index(Place::Minutes);
-        epoch.index(Place::Seconds);
+        epoch.index(SpoolLog::Minutes);
+        epoch.index(SpoolLog::Seconds);
         // Frames whose key frame is gone were acknowledged with it; their segment was merely not free yet.
         while epoch.entries.front().is_some_and(|e| !e.key) {
             epoch.entries.pop_front();
@@ -95,10 +95,10 @@ impl Epoch {
         Ok(epoch)
     }
 
-    pub(super) fn log(&mut self, place: Place) -> Result<&mut Log, SpoolError> {
+    pub(super) fn log(&mut self, place: SpoolLog) -> Result<&mut Log, SpoolError> {
         match place {
-            Place::Seconds => Ok(&mut self.seconds),
-            Place::Minutes => {
+            SpoolLog::Seconds => Ok(&mut self.seconds),
+            SpoolLog::Minutes => {
                 if self.minutes.is_none() {
                     let (log, _) = Log::open(self.dir.join(MINUTES), self.options.clone())?;
                     self.minutes = Some(log);
@@ -108,10 +108,10 @@ impl Epoch {
         }
     }
 
-    fn index(&mut self, place: Place) {
+    fn index(&mut self, place: SpoolLog) {
         let log = match place {
-            Place::Seconds => Some(&self.seconds),
-            Place::Minutes => self.minutes.as_ref(),
+            SpoolLog::Seconds => Some(&self.seconds),
+            SpoolLog::Minutes => self.minutes.as_ref(),
         };
         let Some((log, first)) = log.and_then(|log| Some((log, log.first()?))) else { return };
         for record in log.iter_from(first) {
@@ -157,7 +157,7 @@ impl Epoch {
         self.slots.learn(&frame);
         let payload = frame.encode_to_vec();
         let seq = self.seconds.append(&payload)?;
-        self.entries.push_back(entry_of(&frame, Place::Seconds, seq, payload.len()));
+        self.entries.push_back(entry_of(&frame, SpoolLog::Seconds, seq, payload.len()));
         self.seconds.flush()?;
         Ok(frame.sequence)
     }
@@ -169,7 +169,7 @@ impl Epoch {
         after: u64,
         max_frames: usize,
         max_bytes: usize,
-        lost: &mut Vec<Lost>,
+        lost: &mut Vec<LostRange>,
     ) -> Vec<v1::Frame> {
         let mut at = self.entries.partition_point(|e| e.last <= after);
         // Folded for another recommender from what this one has in part: it counts none of that again.
@@ -190,7 +190,7 @@ impl Epoch {
                 }
                 Err(error) => {
                     tracing::warn!(%error, sequence = entry.last, "a spooled frame is lost");
-                    lost.push(Lost {
+                    lost.push(LostRange {
                         epoch: self.id,
                         first: entry.first,
                         last: entry.last,
@@ -204,10 +204,10 @@ impl Epoch {
     }
 
     /// Reads one frame.
-    pub(super) fn fetch(&mut self, entry: &Entry) -> Result<v1::Frame, SpoolError> {
+    pub(super) fn fetch(&mut self, entry: &SpoolEntry) -> Result<v1::Frame, SpoolError> {
         let log = match entry.place {
-            Place::Seconds => &self.seconds,
-            Place::Minutes => self.minutes.as_ref().ok_or(SpoolError::Vanished)?,
+            SpoolLog::Seconds => &self.seconds,
+            SpoolLog::Minutes => self.minutes.as_ref().ok_or(SpoolError::Vanished)?,
         };
         let known =
             self.cursors.iter().position(|(place, seq, _)| (*place, *seq) == (entry.place, entry.seq));
@@ -245,16 +245,16 @@ impl Epoch {
         };
         self.slots.save_before_trim(last).map_err(|error| SpoolError::Slots { error })?;
         self.entries.drain(..count);
-        self.trim(Place::Minutes)?;
-        self.trim(Place::Seconds)
+        self.trim(SpoolLog::Minutes)?;
+        self.trim(SpoolLog::Seconds)
     }
 
     /// Frees the part of a log that no entry refers to.
-    pub(super) fn trim(&mut self, place: Place) -> Result<(), SpoolError> {
+    pub(super) fn trim(&mut self, place: SpoolLog) -> Result<(), SpoolError> {
         let oldest = self.entries.iter().find(|e| e.place == place).map(|e| e.seq);
         let log = match place {
-            Place::Seconds => Some(&mut self.seconds),
-            Place::Minutes => self.minutes.as_mut(),
+            SpoolLog::Seconds => Some(&mut self.seconds),
+            SpoolLog::Minutes => self.minutes.as_mut(),
         };
         let Some(log) = log else { return Ok(()) };
         let upto = match oldest {
@@ -314,9 +314,9 @@ impl Epoch {
     }
 }
 
-pub(super) fn entry_of(frame: &v1::Frame, place: Place, seq: Seq, bytes: usize) -> Entry {
+pub(super) fn entry_of(frame: &v1::Frame, place: SpoolLog, seq: Seq, bytes: usize) -> SpoolEntry {
     let header = frame::peek(&frame.samples).ok();
-    Entry {
+    SpoolEntry {
         first: if frame.replaces_first == 0 { frame.sequence } else { frame.replaces_first },
         last: frame.sequence,
         place,

@@ -9,7 +9,7 @@ use evenkeel_proto::v1;
 use prost::Message;
 
 use super::SpoolError;
-use super::epoch::{Entry, Epoch, Place, entry_of};
+use super::epoch::{Epoch, SpoolEntry, SpoolLog, entry_of};
 
 /// Key frames' runs folded into one frame at most: about ten minutes, so that the two minutes cut by its ends
 /// weigh little.
@@ -52,17 +52,17 @@ pub(super) fn fold_oldest(epoch: &mut Epoch) -> Result<Option<Folded>, SpoolErro
     // Everything before goes over unchanged, so that the order of the two logs stays that of the sequence.
     for at in 0..start {
         let entry = epoch.entries[at];
-        if entry.place == Place::Seconds {
+        if entry.place == SpoolLog::Seconds {
             let frame = epoch.fetch(&entry)?;
             epoch.entries[at] = move_over(epoch, &frame)?;
         }
     }
     let entry = move_over(epoch, &frame)?;
     // Durable before the seconds it stands for are deleted.
-    epoch.log(Place::Minutes)?.sync()?;
+    epoch.log(SpoolLog::Minutes)?.sync()?;
     epoch.entries.drain(start..end);
     epoch.entries.insert(start, entry);
-    epoch.trim(Place::Seconds)?;
+    epoch.trim(SpoolLog::Seconds)?;
     Ok(Some(Folded { frames: (end - start) as u64, left_out }))
 }
 
@@ -71,7 +71,7 @@ pub(super) fn fold_oldest(epoch: &mut Epoch) -> Result<Option<Folded>, SpoolErro
 fn oldest_run(epoch: &Epoch) -> Option<(usize, usize)> {
     let begins = |at: &usize| {
         let entry = &epoch.entries[*at];
-        entry.place == Place::Seconds && entry.key
+        entry.place == SpoolLog::Seconds && entry.key
     };
     let runs = (0..epoch.entries.len()).filter(begins).filter_map(|at| Some((at, epoch.unit_end(at)?)));
     // A run with a frame missing cannot be decoded; it waits to be dropped.
@@ -88,12 +88,12 @@ fn is_contiguous(epoch: &Epoch, start: usize, end: usize) -> bool {
     (start + 1..end).all(|at| epoch.entries[at].first == epoch.entries[at - 1].last + 1)
 }
 
-fn move_over(epoch: &mut Epoch, frame: &v1::Frame) -> Result<Entry, SpoolError> {
+fn move_over(epoch: &mut Epoch, frame: &v1::Frame) -> Result<SpoolEntry, SpoolError> {
     let payload = frame.encode_to_vec();
-    let log = epoch.log(Place::Minutes)?;
+    let log = epoch.log(SpoolLog::Minutes)?;
     let seq: Seq = log.append(&payload)?;
     log.flush()?;
-    Ok(entry_of(frame, Place::Minutes, seq, payload.len()))
+    Ok(entry_of(frame, SpoolLog::Minutes, seq, payload.len()))
 }
 
 #[derive(Default)]
@@ -118,7 +118,11 @@ impl Folding {
         Ok(())
     }
 
-    fn finish(mut self, first: &Entry, last: &Entry) -> Result<(v1::Frame, Vec<(u64, u64)>), SpoolError> {
+    fn finish(
+        mut self,
+        first: &SpoolEntry,
+        last: &SpoolEntry,
+    ) -> Result<(v1::Frame, Vec<(u64, u64)>), SpoolError> {
         let mut samples = Vec::new();
         self.folder.finish(&mut samples)?;
         let (decisions, left_out) = fitting(self.decisions);

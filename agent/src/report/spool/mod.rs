@@ -86,7 +86,7 @@ pub(super) enum SpoolError {
 
 /// Frames that are lost for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Lost {
+pub(super) struct LostRange {
     /// Epoch they belong to.
     pub epoch: u64,
     /// First and last sequence number.
@@ -103,7 +103,7 @@ pub(super) struct News {
     /// Seconds frames that became minutes.
     pub folded: u64,
     /// Frames dropped for want of room.
-    pub lost: Vec<Lost>,
+    pub lost: Vec<LostRange>,
     /// Decisions that must arrive and found no room in a fold, by epoch and number.
     pub left_out: Vec<(u64, u64)>,
 }
@@ -157,7 +157,7 @@ impl Spool {
         let result = self.make_room().and_then(|()| self.current.append(frame?));
         if result.is_err() {
             let last = self.current.next - 1;
-            self.news.lost.push(Lost { epoch: self.current.id, first: last, last, elsewhere: false });
+            self.news.lost.push(LostRange { epoch: self.current.id, first: last, last, elsewhere: false });
         }
         result
     }
@@ -288,7 +288,12 @@ impl Spool {
         let epoch = self.old.remove(at);
         if let (Some(first), Some(last)) = (epoch.entries.front(), epoch.entries.back()) {
             let elsewhere = last.last <= epoch.readers.acknowledged_by_one();
-            self.news.lost.push(Lost { epoch: epoch.id, first: first.first, last: last.last, elsewhere });
+            self.news.lost.push(LostRange {
+                epoch: epoch.id,
+                first: first.first,
+                last: last.last,
+                elsewhere,
+            });
         }
         remove_dir(epoch)
     }
@@ -299,7 +304,7 @@ fn drop_unit(epoch: &mut Epoch, count: usize, news: &mut News) -> Result<(), Spo
     let acknowledged = epoch.acknowledged();
     if last > acknowledged {
         let (first, elsewhere) = (first.max(acknowledged + 1), last <= epoch.readers.acknowledged_by_one());
-        news.lost.push(Lost { epoch: epoch.id, first, last, elsewhere });
+        news.lost.push(LostRange { epoch: epoch.id, first, last, elsewhere });
     }
     epoch.remove_oldest(count)
 }

@@ -21,7 +21,7 @@ use evenkeel_proto::v1;
 
 use super::epoch::Epoch;
 use super::readers::{Names, done_on_disk};
-use super::{Lost, MAX_EPOCHS, Spool, SpoolError, directory, epoch_dir, options, remove_dir};
+use super::{LostRange, MAX_EPOCHS, Spool, SpoolError, directory, epoch_dir, options, remove_dir};
 
 /// File that names the epoch a directory stands for.
 const INSTEAD_OF: &str = "instead-of";
@@ -241,7 +241,12 @@ impl Spool {
             // The frame whose writing told of the deletion was told as lost by itself.
             self.news.lost.retain(|lost| lost.epoch != ended.id || lost.last < first.first);
             let elsewhere = last.last <= ended.readers.acknowledged_by_one();
-            self.news.lost.push(Lost { epoch: ended.id, first: first.first, last: last.last, elsewhere });
+            self.news.lost.push(LostRange {
+                epoch: ended.id,
+                first: first.first,
+                last: last.last,
+                elsewhere,
+            });
         }
         Ok(())
     }
@@ -252,7 +257,7 @@ fn move_frames(
     source: &mut Epoch,
     copy: &mut Epoch,
     shift: u64,
-    lost: &mut Vec<Lost>,
+    lost: &mut Vec<LostRange>,
 ) -> Result<(u64, Option<Recoder>), SpoolError> {
     let mut recoder: Option<Recoder> = None;
     let mut frames = 0;
@@ -262,7 +267,12 @@ fn move_frames(
             Ok(frame) => frame,
             Err(error) => {
                 tracing::warn!(%error, sequence = entry.last, "a spooled frame is lost");
-                lost.push(Lost { epoch: source.id, first: entry.first, last: entry.last, elsewhere: false });
+                lost.push(LostRange {
+                    epoch: source.id,
+                    first: entry.first,
+                    last: entry.last,
+                    elsewhere: false,
+                });
                 continue;
             }
         };

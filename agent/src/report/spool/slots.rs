@@ -17,7 +17,7 @@ const FILE: &str = "slots";
 
 /// One slot.
 #[derive(Debug, Clone, PartialEq)]
-struct Slot {
+struct AnnouncedSlot {
     /// Its announcement, encoded: a third of the memory of the message.
     announcement: Box<[u8]>,
     /// Sequence number of the frame it ended with.
@@ -26,16 +26,16 @@ struct Slot {
 
 /// All slots of an epoch that a frame still to be sent may speak of.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct AnnouncedSlots {
     path: PathBuf,
-    slots: BTreeMap<u32, Slot>,
+    slots: BTreeMap<u32, AnnouncedSlot>,
     /// The file does not tell of all of them.
     dirty: bool,
     /// The file was not as it was written.
     damaged: bool,
 }
 
-impl Slots {
+impl AnnouncedSlots {
     /// The slots as the file has them; none without a file, or where it is damaged.
     pub(super) fn open(dir: &Path) -> Self {
         let path = dir.join(FILE);
@@ -87,7 +87,7 @@ impl Slots {
         let living = other.slots.iter().filter(|(_, slot)| slot.gone.is_none_or(|gone| gone > shift));
         self.slots = living
             .map(|(number, slot)| {
-                (*number, Slot { gone: slot.gone.map(|gone| gone - shift), ..slot.clone() })
+                (*number, AnnouncedSlot { gone: slot.gone.map(|gone| gone - shift), ..slot.clone() })
             })
             .collect();
         self.dirty = true;
@@ -117,12 +117,12 @@ impl Slots {
     }
 }
 
-fn insert(slots: &mut BTreeMap<u32, Slot>, frame: &v1::Frame) {
+fn insert(slots: &mut BTreeMap<u32, AnnouncedSlot>, frame: &v1::Frame) {
     for announcement in &frame.announced {
         let bytes = announcement.encode_to_vec().into_boxed_slice();
         // Announced again, it asks for something else.
         let gone = slots.get(&announcement.slot).and_then(|slot| slot.gone);
-        slots.insert(announcement.slot, Slot { announcement: bytes, gone });
+        slots.insert(announcement.slot, AnnouncedSlot { announcement: bytes, gone });
     }
     for slot in &frame.gone {
         if let Some(slot) = slots.get_mut(slot) {
@@ -144,18 +144,21 @@ mod tests {
     fn damage_is_noticed_and_a_file_without_checksum_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(FILE);
-        let mut slots = Slots::open(dir.path());
+        let mut slots = AnnouncedSlots::open(dir.path());
         slots.learn(&frame(1, 7));
         slots.learn(&frame(2, 8));
         slots.save_before_trim(2).unwrap();
         let whole = std::fs::read(&file).unwrap();
-        assert_eq!((Slots::open(dir.path()).all().len(), Slots::open(dir.path()).damaged()), (2, false));
+        assert_eq!(
+            (AnnouncedSlots::open(dir.path()).all().len(), AnnouncedSlots::open(dir.path()).damaged()),
+            (2, false)
+        );
         for at in 0..whole.len() {
             let mut flipped = whole.clone();
             flipped[at] ^= 1 << (at % 8);
             for bytes in [&flipped[..], &whole[..at]] {
                 std::fs::write(&file, bytes).unwrap();
-                assert!(Slots::open(dir.path()).damaged(), "at {at}");
+                assert!(AnnouncedSlots::open(dir.path()).damaged(), "at {at}");
             }
         }
         let old: Vec<u8> = [frame(1, 7), frame(2, 8)]
@@ -163,7 +166,7 @@ mod tests {
             .flat_map(|frame| frame.encode_length_delimited_to_vec())
             .collect();
         std::fs::write(&file, old).unwrap();
-        let old = Slots::open(dir.path());
+        let old = AnnouncedSlots::open(dir.path());
         assert_eq!((old.all().len(), old.damaged()), (2, false));
     }
 }

@@ -36,7 +36,7 @@ use crate::pods::Pods;
 use crate::shared::{LiveTick, Stats};
 use crate::trust::Trusts;
 
-use page::{Kind, Page, seconds};
+use page::{FamilyKind, Page, seconds};
 
 /// Scrapes answered at the same time; more are told to come back.
 const SCRAPES: usize = 4;
@@ -51,7 +51,7 @@ const CONNECTIONS: Limits = Limits { connections: 64, per_peer: 32 };
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 #[derive(Clone)]
-struct Served {
+struct MetricsServer {
     answers: Answers,
     door: Door,
     scrapes: Arc<Semaphore>,
@@ -68,7 +68,7 @@ pub(crate) async fn serve(
     let listener = tokio::net::TcpListener::bind(address).await.with_context(|| {
         format!("cannot serve metrics on {address}; change serve.metrics or free the port")
     })?;
-    let served = Served { answers, door, scrapes: Arc::new(Semaphore::new(SCRAPES)) };
+    let served = MetricsServer { answers, door, scrapes: Arc::new(Semaphore::new(SCRAPES)) };
     let mut app = Router::new().route("/metrics", get(scrape)).with_state(served);
     if address.ip().is_loopback() {
         // Browsers of this machine get here, and no credential is asked for.
@@ -90,7 +90,7 @@ pub(super) async fn by_own_name(request: Request, next: Next) -> Response {
     (StatusCode::MISDIRECTED_REQUEST, why).into_response()
 }
 
-async fn scrape(State(served): State<Served>, request: Request) -> Response {
+async fn scrape(State(served): State<MetricsServer>, request: Request) -> Response {
     let sent = request.headers().get(header::AUTHORIZATION).map(|value| value.as_bytes());
     if let Err(why) = served.door.may(request.extensions().get::<Peer>(), sent) {
         let scheme = [(header::WWW_AUTHENTICATE, "Bearer")];
@@ -168,11 +168,11 @@ fn by_api(pods: &Pods) -> String {
     let (known, changed) = ("evenkeel_agent_api_pods", "evenkeel_agent_api_pods_changed_seconds");
     page.family(
         known,
-        Kind::Gauge,
+        FamilyKind::Gauge,
         "Pods of the node whose requirements are known in the API server's words.",
     );
     page.sample(known, &[], status.pods);
-    page.family(changed, Kind::Gauge, "When something in them changed last, seconds since 1970.");
+    page.family(changed, FamilyKind::Gauge, "When something in them changed last, seconds since 1970.");
     page.sample(changed, &[], status.changed_usec / 1_000_000);
     page.text
 }
@@ -187,16 +187,20 @@ fn trusted(trust: &Trusts, token_ends: Option<u64>) -> String {
     );
     page.family(
         insecure,
-        Kind::Gauge,
+        FamilyKind::Gauge,
         "1 while something goes over networks without encryption, or is told to whoever asks.",
     );
     page.sample(insecure, &[], u8::from(trust.is_insecure()));
     let certificates = trust.certificates();
-    page.family(expires, Kind::Gauge, "End of a certificate, seconds since 1970, by what it is for.");
+    page.family(expires, FamilyKind::Gauge, "End of a certificate, seconds since 1970, by what it is for.");
     for (of, ends, _) in &certificates {
         page.sample(expires, &[("for", of)], ends);
     }
-    page.family(failing, Kind::Gauge, "1 while a certificate ends soon, or cannot be read, got or renewed.");
+    page.family(
+        failing,
+        FamilyKind::Gauge,
+        "1 while a certificate ends soon, or cannot be read, got or renewed.",
+    );
     for (of, _, fails) in &certificates {
         page.sample(failing, &[("for", of)], u8::from(*fails));
     }
@@ -204,7 +208,7 @@ fn trusted(trust: &Trusts, token_ends: Option<u64>) -> String {
         let name = "evenkeel_agent_token_expires_seconds";
         page.family(
             name,
-            Kind::Gauge,
+            FamilyKind::Gauge,
             "End of the stream's token, seconds since 1970, as the recommender says; a newer one is sent before.",
         );
         page.sample(name, &[], ends);
@@ -215,7 +219,7 @@ fn trusted(trust: &Trusts, token_ends: Option<u64>) -> String {
 fn agent(page: &mut Page, stats: &Stats) {
     let streams = stats.streams.all();
     let connected = streams.iter().filter(|state| state.connected).count() as u64;
-    let (counter, gauge) = (Kind::Counter, Kind::Gauge);
+    let (counter, gauge) = (FamilyKind::Counter, FamilyKind::Gauge);
     let rows = [
         ("ticks_total", counter, "Sampling ticks done.", stats.ticks.get()),
         ("ticks_missed_total", counter, "Deadlines that passed without a tick.", stats.ticks_missed.get()),
@@ -414,7 +418,7 @@ fn agent(page: &mut Page, stats: &Stats) {
 
 fn writes(page: &mut Page, stats: &Stats) {
     const NAME: &str = "evenkeel_agent_writes_total";
-    page.family(NAME, Kind::Counter, "Writes to the kernel by knob and result.");
+    page.family(NAME, FamilyKind::Counter, "Writes to the kernel by knob and result.");
     for (knob, writes) in stats.enforce.writes.iter() {
         let WriteStats { done, would, denied, rejected, gone, failed } = writes;
         let knob = knob.name();
@@ -433,7 +437,7 @@ fn writes(page: &mut Page, stats: &Stats) {
 
 fn damages(page: &mut Page, stats: &Stats) {
     const NAME: &str = "evenkeel_agent_state_entries_damaged_total";
-    page.family(NAME, Kind::Counter, "Entries of state files that could not be read at start.");
+    page.family(NAME, FamilyKind::Counter, "Entries of state files that could not be read at start.");
     for (file, entries) in stats.enforce.damages.counts() {
         page.sample(NAME, &[("file", file.name())], entries);
     }
@@ -453,7 +457,7 @@ fn by_class(page: &mut Page, stats: &Stats) {
             &stats.enforce.restarts,
         ),
     ] {
-        page.family(name, Kind::Counter, help);
+        page.family(name, FamilyKind::Counter, help);
         for (class, count) in [
             ("BestEffort", &counts.best_effort),
             ("Burstable", &counts.burstable),
@@ -490,7 +494,7 @@ const CONTAINER: [(&str, &str, Field, bool); 13] = [
 /// One series a container, always 1: the classes are in the labels.
 fn classes(page: &mut Page, tick: &LiveTick, node: &str) {
     const NAME: &str = "evenkeel_agent_container_qos_info";
-    page.family(NAME, Kind::Gauge, "QoS classes of a container, by memory and by CPU.");
+    page.family(NAME, FamilyKind::Gauge, "QoS classes of a container, by memory and by CPU.");
     for container in &tick.containers {
         let (workload, classes) = (&container.tracked.workload, container.tracked.classes);
         let labels = [
@@ -508,7 +512,7 @@ fn classes(page: &mut Page, tick: &LiveTick, node: &str) {
 
 fn containers(page: &mut Page, tick: &LiveTick, node: &str) {
     for (name, help, field, in_seconds) in CONTAINER {
-        let kind = if field.is_counter() { Kind::Counter } else { Kind::Gauge };
+        let kind = if field.is_counter() { FamilyKind::Counter } else { FamilyKind::Gauge };
         page.family(name, kind, help);
         for container in &tick.containers {
             let Some(value) = container.sample.get(field) else { continue };

@@ -7,7 +7,7 @@ use evenkeel_model::shown;
 
 /// What a family's numbers do.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum FamilyKind {
     /// Only grow.
     Counter,
     /// Go up and down.
@@ -25,11 +25,11 @@ pub(super) struct Page {
 // Writing to a string cannot fail, which is why results of `write!` are passed over here.
 impl Page {
     /// Begins a family.
-    pub(super) fn family(&mut self, name: &str, kind: Kind, help: &str) {
+    pub(super) fn family(&mut self, name: &str, kind: FamilyKind, help: &str) {
         let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            FamilyKind::Counter => "counter",
+            FamilyKind::Gauge => "gauge",
+            FamilyKind::Histogram => "histogram",
         };
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
@@ -53,7 +53,7 @@ impl Page {
 
     /// Writes a histogram in seconds.
     pub(super) fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
-        self.family(name, Kind::Histogram, help);
+        self.family(name, FamilyKind::Histogram, help);
         let bucket = format!("{name}_bucket");
         let mut count = 0;
         for (at, own) in histogram.buckets.iter().enumerate() {

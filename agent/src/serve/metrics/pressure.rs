@@ -3,11 +3,11 @@
 use evenkeel_enforce::pressure::view::PressureStats;
 use evenkeel_qos::pressure::Rung;
 
-use super::page::{Kind, Page};
+use super::page::{FamilyKind, Page};
 
 /// Everything about pressure.
 pub(super) fn render(page: &mut Page, stats: &PressureStats) {
-    let (counter, gauge) = (Kind::Counter, Kind::Gauge);
+    let (counter, gauge) = (FamilyKind::Counter, FamilyKind::Gauge);
     let rows = [
         ("grade", gauge, "Memory pressure of the node: 0 calm, 1 warning, 2 high, 3 critical.", &stats.grade),
         ("glances_total", counter, "Cheap looks at the node's memory.", &stats.glances),

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::page::{Kind, Page, seconds};
-use crate::report::quality::Sums;
+use super::page::{FamilyKind, Page, seconds};
+use crate::report::quality::RequestQuality;
 
 /// A family: name, meaning, value.
-type Row = (&'static str, &'static str, fn(&Sums) -> u64);
+type Row = (&'static str, &'static str, fn(&RequestQuality) -> u64);
 
 const SECONDS: [Row; 4] = [
     ("seconds_total", "Container time under requests that a recommendation set, by policy.", |sums| {
@@ -22,16 +22,16 @@ const SECONDS: [Row; 4] = [
 ];
 
 /// The families of all policies; an empty label stands for policies that are not known, or beyond the first hundred.
-pub(super) fn render(sums: &BTreeMap<String, Sums>) -> String {
+pub(super) fn render(sums: &BTreeMap<String, RequestQuality>) -> String {
     let mut page = Page::default();
     for (name, help, value) in SECONDS {
         let name = format!("evenkeel_agent_recommended_{name}");
-        page.family(&name, Kind::Counter, help);
+        page.family(&name, FamilyKind::Counter, help);
         sums.iter()
             .for_each(|(policy, sums)| page.sample(&name, &[("policy", policy)], seconds(value(sums))));
     }
     let name = "evenkeel_agent_recommended_oom_kills_total";
-    page.family(name, Kind::Counter, "Processes that the OOM killer took under such requests.");
+    page.family(name, FamilyKind::Counter, "Processes that the OOM killer took under such requests.");
     sums.iter().for_each(|(policy, sums)| page.sample(name, &[("policy", policy)], sums.oom_kills));
     page.text
 }

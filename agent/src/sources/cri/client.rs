@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use super::super::answers::Unanswered;
+use super::super::answers::DetailsError;
 use super::super::reach::Reach;
 use super::info::Details;
 use super::v1::runtime_service_client::RuntimeServiceClient;
@@ -125,10 +125,10 @@ impl Client {
     }
 
     /// What the runtime keeps of one container or sandbox.
-    pub(super) async fn details(mut self, id: &str, sandbox: bool) -> Result<Details, Unanswered> {
+    pub(super) async fn details(mut self, id: &str, sandbox: bool) -> Result<Details, DetailsError> {
         let failed = |call, status: Status| match status.code() {
-            Code::NotFound => Unanswered::Gone,
-            _ => Unanswered::Failed(CriError::call(call, &status).to_string()),
+            Code::NotFound => DetailsError::Gone,
+            _ => DetailsError::Failed(CriError::call(call, &status).to_string()),
         };
         let read = if sandbox {
             let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: true };
@@ -142,7 +142,7 @@ impl Client {
             let resources = answer.status.and_then(|s| s.resources).and_then(|r| r.linux);
             Details::read(id, resources.as_ref(), &answer.info)
         };
-        read.map_err(Unanswered::Strange)
+        read.map_err(DetailsError::Strange)
     }
 
     /// Ends all containers of a pod, within so long.

@@ -21,7 +21,7 @@ use evenkeel_enforce::shared::{SourceProblem, SourceUpdate, UpdateSender};
 use evenkeel_model::workload::{SourceKind, Workload};
 use tokio::time::sleep_until;
 
-use super::answers::Answers;
+use super::answers::RuntimeAnswers;
 use super::reach::Reach;
 use super::{Terms, due};
 use crate::pods::Pods;
@@ -68,7 +68,7 @@ pub(crate) struct Setup {
 pub(crate) async fn run(setup: Setup, updates: UpdateSender, rescan: Rescan) {
     let Setup { socket, terms, pods, reach } = setup;
     let mut source =
-        Cri { socket, terms, pods, reach, updates, rescan, answers: Answers::default(), last: None };
+        Cri { socket, terms, pods, reach, updates, rescan, answers: RuntimeAnswers::default(), last: None };
     let mut pause = RECONNECT.0;
     loop {
         let error = source.follow(&mut pause).await;
@@ -86,7 +86,7 @@ struct Cri {
     reach: Reach,
     updates: UpdateSender,
     rescan: Rescan,
-    answers: Answers<Details>,
+    answers: RuntimeAnswers<Details>,
     last: Option<(Vec<Arc<Workload>>, Vec<SourceProblem>)>,
 }
 

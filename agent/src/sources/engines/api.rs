@@ -11,7 +11,7 @@ use axum::body::{Body, Bytes, to_bytes};
 use hyper::{Request, StatusCode, client::conn::http1};
 use hyper_util::rt::TokioIo;
 
-use super::super::answers::Unanswered;
+use super::super::answers::DetailsError;
 use super::super::reach::Reach;
 
 /// An answer that takes longer is none. Podman starts a service for it, which takes some tenths of a second.
@@ -35,7 +35,7 @@ pub(crate) fn unusable(socket: &Path) -> Option<String> {
 }
 
 /// What the engine says of one container, as JSON.
-pub(super) async fn inspect(socket: PathBuf, reach: Reach, id: String) -> Result<Bytes, Unanswered> {
+pub(super) async fn inspect(socket: PathBuf, reach: Reach, id: String) -> Result<Bytes, DetailsError> {
     inspect_within(TIMEOUT, (&socket, &reach), &id).await
 }
 
@@ -43,14 +43,14 @@ async fn inspect_within(
     time: Duration,
     (socket, reach): (&Path, &Reach),
     id: &str,
-) -> Result<Bytes, Unanswered> {
+) -> Result<Bytes, DetailsError> {
     let answer = tokio::time::timeout(time, ask(socket, reach, &format!("/containers/{id}/json"))).await;
     match answer {
         Ok(Ok((StatusCode::OK, body))) => Ok(body),
-        Ok(Ok((StatusCode::NOT_FOUND, _))) => Err(Unanswered::Gone),
-        Ok(Ok((status, _))) => Err(Unanswered::Failed(format!("it answers {status}"))),
-        Ok(Err(why)) => Err(Unanswered::Failed(why)),
-        Err(_) => Err(Unanswered::Failed(format!("it does not answer within {time:?}"))),
+        Ok(Ok((StatusCode::NOT_FOUND, _))) => Err(DetailsError::Gone),
+        Ok(Ok((status, _))) => Err(DetailsError::Failed(format!("it answers {status}"))),
+        Ok(Err(why)) => Err(DetailsError::Failed(why)),
+        Err(_) => Err(DetailsError::Failed(format!("it does not answer within {time:?}"))),
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     /// What is made of an engine that answers with these bytes, and hangs up or not.
-    async fn answered(bytes: Vec<u8>, hangs_up: bool) -> Result<Bytes, Unanswered> {
+    async fn answered(bytes: Vec<u8>, hangs_up: bool) -> Result<Bytes, DetailsError> {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("s");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -106,9 +106,9 @@ mod tests {
         answer
     }
 
-    fn why(answer: Result<Bytes, Unanswered>) -> String {
+    fn why(answer: Result<Bytes, DetailsError>) -> String {
         match answer.unwrap_err() {
-            Unanswered::Failed(why) => why,
+            DetailsError::Failed(why) => why,
             other => panic!("{other:?}"),
         }
     }
@@ -120,7 +120,7 @@ mod tests {
         let chunked = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n";
         assert_eq!(answered(chunked.into(), false).await.unwrap(), "{}");
         let gone = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
-        assert_eq!(answered(gone.into(), true).await, Err(Unanswered::Gone));
+        assert_eq!(answered(gone.into(), true).await, Err(DetailsError::Gone));
         let broken = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
         assert!(why(answered(broken.into(), true).await).contains("500"));
         assert!(why(answered("220 mail.example.com ESMTP\r\n".into(), true).await).contains("HTTP"));

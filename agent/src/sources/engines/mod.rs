@@ -19,11 +19,11 @@ use evenkeel_model::workload::{SourceKind, Workload};
 use futures::future::select_all;
 use tokio::time::sleep_until;
 
-use super::answers::Answers;
+use super::answers::RuntimeAnswers;
 use super::reach::Reach;
 use super::{SETTLE, Terms, due};
 use crate::shared::Rescan;
-use record::Record;
+use record::ContainerInspect;
 pub(in crate::sources) use record::{MAX_IMAGE, bounded};
 use tree::Named;
 
@@ -50,7 +50,8 @@ pub(crate) struct Setup {
 /// Follows the containers of both engines until the agent ends.
 pub(crate) async fn run(setup: Setup, updates: UpdateSender, rescan: Rescan) {
     let Setup { sockets, terms, roots, reach } = setup;
-    let engine = |name, socket| Engine { name, socket, reach: reach.clone(), answers: Answers::default() };
+    let engine =
+        |name, socket| Engine { name, socket, reach: reach.clone(), answers: RuntimeAnswers::default() };
     let engines = match sockets {
         Some([docker, podman]) => vec![engine(tree::DOCKER, docker), engine(tree::PODMAN, podman)],
         None => Vec::new(),
@@ -65,7 +66,7 @@ struct Engine {
     name: &'static str,
     socket: PathBuf,
     reach: Reach,
-    answers: Answers<Record>,
+    answers: RuntimeAnswers<ContainerInspect>,
 }
 
 impl Engine {
@@ -162,7 +163,7 @@ impl Engines {
                     let (socket, reach, named) = (engine.socket.clone(), engine.reach.clone(), named.clone());
                     Box::pin(async move {
                         let answer = api::inspect(socket, reach, named.id.clone()).await?;
-                        Record::read(&named, &answer).map_err(super::answers::Unanswered::Strange)
+                        ContainerInspect::read(&named, &answer).map_err(super::answers::DetailsError::Strange)
                     })
                 });
             }

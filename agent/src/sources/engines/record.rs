@@ -28,7 +28,7 @@ const COMPOSE: [&str; 2] = ["com.docker.compose.project", "com.docker.compose.se
 
 /// What is taken from an engine's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct ContainerInspect {
     name: String,
     image: Option<String>,
     labels: BTreeMap<String, String>,
@@ -38,7 +38,7 @@ pub(super) struct Record {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Answer {
+struct InspectAnswer {
     id: String,
     name: String,
     path: Option<String>,
@@ -65,7 +65,7 @@ struct HostPart {
     cpu_shares: Option<i64>,
 }
 
-impl Record {
+impl ContainerInspect {
     /// Reads the answer about a container.
     pub(super) fn read(named: &Named, answer: &[u8]) -> Result<Self, SourceProblem> {
         let problem = |why: String| SourceProblem {
@@ -74,7 +74,7 @@ impl Record {
             why,
             remedy: "the container is left alone; bind it by a manifest if it should be managed".into(),
         };
-        let answer: Answer = serde_json::from_slice(answer)
+        let answer: InspectAnswer = serde_json::from_slice(answer)
             .map_err(|error| problem(format!("it is not understood: {error}")))?;
         if answer.id != named.id {
             return Err(problem("it is about another container".into()));
@@ -131,7 +131,7 @@ impl HostPart {
 /// known of it but where it is.
 pub(super) fn workload(
     named: &Named,
-    record: Option<&Record>,
+    record: Option<&ContainerInspect>,
     terms: &Terms,
     problems: &mut Vec<SourceProblem>,
 ) -> Workload {
@@ -140,7 +140,7 @@ pub(super) fn workload(
         id: named.id.clone(),
         source: SourceKind::Names,
         pod: PodRef { namespace: named.engine.to_owned(), name: name.clone(), uid: None },
-        workload: record.map_or_else(|| name.clone(), Record::workload),
+        workload: record.map_or_else(|| name.clone(), ContainerInspect::workload),
         container: name,
         kind: ContainerKind::Regular,
         image: None,
@@ -200,8 +200,8 @@ mod tests {
         })
     }
 
-    fn read(answer: &Value) -> Result<Record, SourceProblem> {
-        Record::read(&named(), answer.to_string().as_bytes())
+    fn read(answer: &Value) -> Result<ContainerInspect, SourceProblem> {
+        ContainerInspect::read(&named(), answer.to_string().as_bytes())
     }
 
     fn made(answer: &Value, trusted: &[&str]) -> (Workload, Vec<SourceProblem>) {
@@ -249,7 +249,7 @@ mod tests {
         }
         assert!(with("/HostConfig", json!({"Memory": 1e30})).contains("not understood"));
         assert!(with("/HostConfig", json!({"Memory": "1g"})).contains("not understood"));
-        assert!(Record::read(&named(), b"{").unwrap_err().why.contains("not understood"));
+        assert!(ContainerInspect::read(&named(), b"{").unwrap_err().why.contains("not understood"));
         // What is out of all bounds is left out, or says nothing.
         let many: HashMap<String, String> = (0..300).map(|n| (n.to_string(), String::new())).collect();
         assert_eq!(read(&answer(json!(many), json!({}))).unwrap().labels.len(), 0);

@@ -19,7 +19,7 @@ use std::time::Duration;
 use evenkeel_enforce::shared::{SourceProblem, SourceUpdate, UpdateSender, lock};
 use evenkeel_enforce::systemd::bus::BusError;
 use evenkeel_enforce::systemd::is_booted;
-use evenkeel_enforce::systemd::names::{Standing, standing};
+use evenkeel_enforce::systemd::names::{UnitMembership, standing};
 use evenkeel_host::cgroup::CgroupTree;
 use evenkeel_host::hierarchy::{Controller, Hierarchy};
 use evenkeel_model::workload::{Managed, Requested, SourceKind, Workload};
@@ -28,7 +28,7 @@ use tokio::sync::Notify;
 use self::section::Statement;
 use crate::config::sections::systemd::{Enabled, Units};
 use crate::sources::reach::Reach;
-use crate::systemd::bus::{Change, Listed, Manager};
+use crate::systemd::bus::{ListedUnit, Manager, UnitSignal};
 
 /// How the source is named in `status`.
 pub(crate) const ADDRESS: &str = "org.freedesktop.systemd1";
@@ -67,8 +67,15 @@ pub(crate) async fn run(
     if !is_wanted(&units) {
         return;
     }
-    let mut source =
-        Source { units, tree, reach, updates, files: HashMap::new(), known: BTreeSet::new(), last: None };
+    let mut source = SystemdSource {
+        units,
+        tree,
+        reach,
+        updates,
+        files: HashMap::new(),
+        known: BTreeSet::new(),
+        last: None,
+    };
     let mut pause = RECONNECT.0;
     loop {
         let error = source.follow(&mut pause).await;
@@ -78,13 +85,13 @@ pub(crate) async fn run(
     }
 }
 
-struct Source {
+struct SystemdSource {
     units: Units,
     tree: Option<Arc<CgroupTree>>,
     reach: Reach,
     updates: UpdateSender,
     /// What each unit's files said when they were last read.
-    files: HashMap<String, Told>,
+    files: HashMap<String, UnitStatement>,
     /// Units of the last listing.
     known: BTreeSet<String>,
     last: Option<(Vec<Arc<Workload>>, Vec<SourceProblem>)>,
@@ -92,7 +99,7 @@ struct Source {
 
 /// What a unit's files say, and what is wrong with them.
 #[derive(Default)]
-struct Told {
+struct UnitStatement {
     statement: Option<Statement>,
     problems: Vec<SourceProblem>,
 }
@@ -101,24 +108,24 @@ struct Told {
 #[derive(Default)]
 struct Signals {
     bell: Notify,
-    changed: Mutex<Changed>,
+    changed: Mutex<UnitChanges>,
     ended: AtomicBool,
 }
 
 #[derive(Default)]
-struct Changed {
+struct UnitChanges {
     reloaded: bool,
     units: BTreeSet<String>,
 }
 
 impl Signals {
-    fn take_in(&self, change: Change) {
+    fn take_in(&self, change: UnitSignal) {
         let mut changed = lock(&self.changed);
         match change {
-            Change::Reloaded => changed.reloaded = true,
-            Change::Unit(name) if !is_looked_at(&name) => return,
-            Change::Unit(_) if changed.units.len() >= MAX_UNITS => changed.reloaded = true,
-            Change::Unit(name) => {
+            UnitSignal::Reloaded => changed.reloaded = true,
+            UnitSignal::Unit(name) if !is_looked_at(&name) => return,
+            UnitSignal::Unit(_) if changed.units.len() >= MAX_UNITS => changed.reloaded = true,
+            UnitSignal::Unit(name) => {
                 changed.units.insert(name);
             }
         }
@@ -137,7 +144,7 @@ fn is_looked_at(unit: &str) -> bool {
     unit.ends_with(".service") || unit.ends_with(".slice")
 }
 
-impl Source {
+impl SystemdSource {
     /// Connects and lists until something fails.
     async fn follow(&mut self, pause: &mut Duration) -> BusError {
         let (manager, signals) = match connect(&self.reach).await {
@@ -164,7 +171,7 @@ impl Source {
     }
 
     /// Unit files count as the manager last read them: at a reload, or when it loaded the unit.
-    fn forget(&mut self, changed: Changed) {
+    fn forget(&mut self, changed: UnitChanges) {
         if changed.reloaded {
             self.files.clear();
         }
@@ -204,7 +211,7 @@ impl Source {
     async fn workload(
         &mut self,
         manager: &Manager,
-        unit: &Listed,
+        unit: &ListedUnit,
         problems: &mut Vec<SourceProblem>,
     ) -> Result<Option<Workload>, BusError> {
         if !self.files.contains_key(&unit.name) {
@@ -242,7 +249,7 @@ impl Source {
         }
         for controller in self.tree.iter().flat_map(|tree| missing(tree, path)) {
             let remedy = evenkeel_enforce::systemd::remedy(
-                &Standing::Unit(workload.pod.name.clone()),
+                &UnitMembership::Unit(workload.pod.name.clone()),
                 Some(controller),
             );
             problems.push(SourceProblem {
@@ -312,20 +319,20 @@ fn missing(tree: &CgroupTree, path: &str) -> Vec<Controller> {
                 !text.split(u8::is_ascii_whitespace).any(|word| word == controller.name().as_bytes())
             })
         }
-        Some(home) => tree.dir(home, path).is_err() && matches!(standing(path), Standing::Unit(_)),
+        Some(home) => tree.dir(home, path).is_err() && matches!(standing(path), UnitMembership::Unit(_)),
         None => false,
     };
     [Controller::Cpu, Controller::Memory].into_iter().filter(lacks).collect()
 }
 
-async fn read(files: Vec<String>) -> Told {
+async fn read(files: Vec<String>) -> UnitStatement {
     let reading = super::blocking(move || {
         let mut problems = Vec::new();
         let texts: Vec<(String, String)> =
             files.into_iter().filter_map(|file| read_bounded(file, &mut problems)).collect();
         let texts = texts.iter().map(|(file, text)| (file.as_str(), text.as_str()));
         let statement = section::read(texts, &mut problems);
-        Told { statement, problems }
+        UnitStatement { statement, problems }
     });
     reading.await
 }
@@ -358,10 +365,10 @@ mod tests {
     #[test]
     fn a_signal_of_a_service_or_slice_wakes_and_one_of_a_scope_does_not() {
         let signals = Signals::default();
-        signals.take_in(Change::Unit("cri-containerd-1.scope".into()));
+        signals.take_in(UnitSignal::Unit("cri-containerd-1.scope".into()));
         assert!(lock(&signals.changed).units.is_empty());
-        signals.take_in(Change::Unit("db.service".into()));
-        signals.take_in(Change::Reloaded);
+        signals.take_in(UnitSignal::Unit("db.service".into()));
+        signals.take_in(UnitSignal::Reloaded);
         let changed = std::mem::take(&mut *lock(&signals.changed));
         assert!(changed.reloaded && changed.units.contains("db.service"));
     }

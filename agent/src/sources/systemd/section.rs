@@ -56,7 +56,7 @@ pub(super) struct Statement {
 
 /// A value with the place it was written at.
 #[derive(Debug, Clone)]
-struct Said {
+struct SectionValue {
     text: String,
     place: String,
 }
@@ -67,7 +67,7 @@ pub(super) fn read<'a>(
     problems: &mut Vec<SourceProblem>,
 ) -> Option<Statement> {
     let before = problems.len();
-    let mut said: BTreeMap<Key, Said> = BTreeMap::new();
+    let mut said: BTreeMap<Key, SectionValue> = BTreeMap::new();
     let mut has_section = false;
     for (file, text) in files {
         for assignment in assignments(text, &mut has_section) {
@@ -83,7 +83,7 @@ pub(super) fn read<'a>(
                     said.remove(&key);
                 }
                 (Some(key), value) => {
-                    said.insert(key, Said { text: value.to_owned(), place });
+                    said.insert(key, SectionValue { text: value.to_owned(), place });
                 }
             }
         }
@@ -121,7 +121,7 @@ fn problem(place: String, key: &str, why: String, remedy: &str) -> SourceProblem
 }
 
 /// The booleans of systemd.syntax(7).
-fn opted_out(said: &Said, problems: &mut Vec<SourceProblem>) -> bool {
+fn opted_out(said: &SectionValue, problems: &mut Vec<SourceProblem>) -> bool {
     match said.text.to_ascii_lowercase().as_str() {
         "1" | "yes" | "y" | "true" | "t" | "on" => false,
         "0" | "no" | "n" | "false" | "f" | "off" => true,
@@ -134,7 +134,7 @@ fn opted_out(said: &Said, problems: &mut Vec<SourceProblem>) -> bool {
     }
 }
 
-fn quantity(key: Key, said: &Said, problems: &mut Vec<SourceProblem>) -> Option<Quantity> {
+fn quantity(key: Key, said: &SectionValue, problems: &mut Vec<SourceProblem>) -> Option<Quantity> {
     match Quantity::parse(&said.text) {
         Ok(amount) => Some(amount),
         Err(error) => {
@@ -158,7 +158,7 @@ fn put(requirements: &mut Requirements, key: Key, amount: Quantity) {
 }
 
 /// The rules every requirement must keep, told by key and line.
-fn check(requirements: &Requirements, said: &BTreeMap<Key, Said>, problems: &mut Vec<SourceProblem>) {
+fn check(requirements: &Requirements, said: &BTreeMap<Key, SectionValue>, problems: &mut Vec<SourceProblem>) {
     for error in requirements.check("") {
         let key = match error.path.as_str() {
             ".requests.cpu" => Key::CpuRequest,

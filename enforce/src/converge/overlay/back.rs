@@ -10,13 +10,19 @@ use evenkeel_model::units::{Bytes, MilliCpu};
 use evenkeel_model::workload::ContainerResources;
 use evenkeel_qos::overlay::{Clamp, OverlayCase, OverlayStep, step};
 
-use super::{Flight, Node, Overlay, Standing, Turn, resources, text};
+use super::{Flight, Overlay, OverlayNode, RequestInForce, Turn, resources, text};
 use crate::decisions::Draft;
 use crate::overlay::Switch;
 
 impl Overlay {
     /// Proves the step under way, and takes the next one when it is time: containers that get more come first, then by id.
-    pub(super) fn give_back(&mut self, switch: &Switch, node: &Node<'_>, now: Instant, turn: &mut Turn) {
+    pub(super) fn give_back(
+        &mut self,
+        switch: &Switch,
+        node: &OverlayNode<'_>,
+        now: Instant,
+        turn: &mut Turn,
+    ) {
         // A step towards a recommendation is no step back: it is not undone, its container goes back from where it is.
         self.flight.take_if(|flight| !flight.back);
         self.prove(node, now, turn);
@@ -45,7 +51,7 @@ impl Overlay {
         turn.drafts.push(draft.values(Some(text(&before.resources)), Some(text(&next))));
         turn.changed = true;
         if next != asked {
-            let standing = Standing { workload: before.workload.clone(), resources: next };
+            let standing = RequestInForce { workload: before.workload.clone(), resources: next };
             self.standing.insert(id.clone(), standing);
         }
         match (node.seen)(&id) {
@@ -59,7 +65,7 @@ impl Overlay {
     }
 
     /// What a container requests after its next step back.
-    fn nearer(&self, standing: &Standing, node: &Node<'_>) -> ContainerResources {
+    fn nearer(&self, standing: &RequestInForce, node: &OverlayNode<'_>) -> ContainerResources {
         let asked = resources(&standing.workload).unwrap_or_default();
         let now = standing.resources;
         let cpu = nearer(

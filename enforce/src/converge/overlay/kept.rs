@@ -23,7 +23,7 @@ const MOST_BYTES: u64 = 8 << 20;
 /// What is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Kept {
+pub(crate) struct StoredOverlay {
     version: u32,
     /// Kernel's boot id.
     boot: String,
@@ -36,13 +36,13 @@ pub(crate) struct Kept {
     pub(super) frozen: BTreeSet<String>,
     /// When the recommender's last word was made, microseconds since 1970.
     pub(super) made_usec: u64,
-    pub(super) containers: Vec<Standing>,
+    pub(super) containers: Vec<StoredRequest>,
 }
 
 /// What is in force for one container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Standing {
+pub(super) struct StoredRequest {
     pub(super) id: String,
     /// What was asked for: where that is another now, it wins.
     pub(super) asked: Requested,
@@ -50,13 +50,13 @@ pub(super) struct Standing {
     pub(super) resources: ContainerResources,
 }
 
-impl Kept {
+impl StoredOverlay {
     pub(super) fn new(
         boot: &str,
         saved_usec: u64,
         panic: Option<Switch>,
         made_usec: u64,
-        containers: Vec<Standing>,
+        containers: Vec<StoredRequest>,
     ) -> Self {
         let (version, boot, frozen) = (VERSION, boot.to_owned(), BTreeSet::new());
         Self { version, boot, saved_usec, panic, frozen, made_usec, containers }
@@ -136,36 +136,37 @@ mod tests {
     #[test]
     fn what_is_kept_is_known_again_in_the_same_boot_only() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(Kept::read(dir.path(), "b1"), (None, false));
+        assert_eq!(StoredOverlay::read(dir.path(), "b1"), (None, false));
         let asked = ContainerResources { cpu_request: Some(MilliCpu::new(500)), ..Default::default() };
         let resources = ContainerResources { cpu_request: Some(MilliCpu::new(400)), ..asked };
-        let standing = Standing { id: "default/a/main".into(), asked: Requested::Stated(asked), resources };
+        let standing =
+            StoredRequest { id: "default/a/main".into(), asked: Requested::Stated(asked), resources };
         let panic = Some(Switch { reason: "drill".into(), revert: false });
-        let kept = Kept::new("b1", 5, panic, 3, vec![standing]);
+        let kept = StoredOverlay::new("b1", 5, panic, 3, vec![standing]);
         kept.write(dir.path()).unwrap();
         kept.write(dir.path()).unwrap();
-        assert_eq!(Kept::read(dir.path(), "b1"), (Some(kept.clone()), false));
-        assert_eq!(Kept::read(dir.path(), "b2"), (None, false));
-        let later = Kept { version: 2, ..kept.clone() };
+        assert_eq!(StoredOverlay::read(dir.path(), "b1"), (Some(kept.clone()), false));
+        assert_eq!(StoredOverlay::read(dir.path(), "b2"), (None, false));
+        let later = StoredOverlay { version: 2, ..kept.clone() };
         later.write(dir.path()).unwrap();
-        assert_eq!(Kept::read(dir.path(), "b1"), (None, false));
+        assert_eq!(StoredOverlay::read(dir.path(), "b1"), (None, false));
         // Of a release before, whole and cut.
         let plain = serde_json::to_string(&kept).unwrap();
         fs::write(path(dir.path()), &plain).unwrap();
-        assert_eq!(Kept::read(dir.path(), "b1"), (Some(kept.clone()), false));
+        assert_eq!(StoredOverlay::read(dir.path(), "b1"), (Some(kept.clone()), false));
         fs::write(path(dir.path()), &plain[..plain.len() - 9]).unwrap();
-        assert_eq!(Kept::read(dir.path(), "b1"), (None, true));
+        assert_eq!(StoredOverlay::read(dir.path(), "b1"), (None, true));
         // Another number is no request in force.
         kept.write(dir.path()).unwrap();
         let written = fs::read_to_string(path(dir.path())).unwrap();
         fs::write(path(dir.path()), written.replacen("400", "900", 1)).unwrap();
-        assert_eq!(Kept::read(dir.path(), "b1"), (None, true));
+        assert_eq!(StoredOverlay::read(dir.path(), "b1"), (None, true));
         // A link is not followed.
         let victim = dir.path().join("victim");
         fs::write(&victim, &plain).unwrap();
         forget(dir.path());
         std::os::unix::fs::symlink(&victim, path(dir.path())).unwrap();
-        assert_eq!(Kept::read(dir.path(), "b1"), (None, false));
+        assert_eq!(StoredOverlay::read(dir.path(), "b1"), (None, false));
         std::os::unix::fs::symlink(&victim, path(dir.path()).with_extension("new")).unwrap();
         let _refused = kept.write(dir.path());
         assert_eq!(fs::read_to_string(&victim).unwrap(), plain);

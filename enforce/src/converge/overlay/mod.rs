@@ -30,13 +30,13 @@ use evenkeel_qos::why::Why;
 use super::container::State;
 use crate::converge::overlay::rules::OverlayRules;
 use crate::decisions::Draft;
-use crate::overlay::{Advice, InForce, Offer, Place, Refusal, Switch};
+use crate::overlay::{Advice, InForce, OverlayOffer, OverlayRefusal, Place, Switch};
 use crate::reconcile::Bound;
-use kept::Kept;
+use kept::StoredOverlay;
 
 /// What is in force for one container instead of what was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Standing {
+struct RequestInForce {
     workload: Workload,
     resources: ContainerResources,
 }
@@ -45,7 +45,7 @@ struct Standing {
 #[derive(Debug)]
 struct Flight {
     id: String,
-    before: Option<Standing>,
+    before: Option<RequestInForce>,
     /// The container's wish before the step.
     generation: u64,
     /// What it was like before: a step must not make it worse.
@@ -57,20 +57,20 @@ struct Flight {
 
 /// A container as it is now.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct ObservedContainer {
     pub(super) generation: u64,
     pub(super) state: State,
     pub(super) processes: u32,
 }
 
 /// The node at one look.
-pub(super) struct Node<'a> {
+pub(super) struct OverlayNode<'a> {
     pub(super) cpu_milli: u64,
     pub(super) memory_bytes: u64,
     /// What all containers together may request: thousandths of a core and bytes. Asked only when a step is due.
     pub(super) allocatable: &'a dyn Fn() -> (u64, u64),
     /// One container.
-    pub(super) seen: &'a dyn Fn(&str) -> Option<Seen>,
+    pub(super) seen: &'a dyn Fn(&str) -> Option<ObservedContainer>,
     pub(super) dry_run: bool,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Turn {
     pub(super) changed: bool,
     pub(super) drafts: Vec<Draft>,
     /// Containers that stay what they are, where that was looked at.
-    pub(super) refusals: Option<Vec<Refusal>>,
+    pub(super) refusals: Option<Vec<OverlayRefusal>>,
 }
 
 /// The overlay in force.
@@ -90,7 +90,7 @@ pub(super) struct Overlay {
     rules: OverlayRules,
     /// What was asked for, by container id, as of the last merge. Bounded by the containers of the node.
     asked: HashMap<String, Workload>,
-    standing: BTreeMap<String, Standing>,
+    standing: BTreeMap<String, RequestInForce>,
     /// Namespaces in which nothing is changed, by the last word, or by that of an earlier run.
     frozen: Arc<BTreeSet<String>>,
     flight: Option<Flight>,
@@ -99,7 +99,7 @@ pub(super) struct Overlay {
     /// Word that a dry run has told of.
     told: u64,
     /// What an earlier run left in force, of containers that no source has shown yet.
-    remembered: HashMap<String, kept::Standing>,
+    remembered: HashMap<String, kept::StoredRequest>,
     /// Until when they may come.
     remember_until: Instant,
     /// Until when what an earlier run left holds without a word.
@@ -107,7 +107,7 @@ pub(super) struct Overlay {
     /// What an earlier run left holds in frozen namespaces alone: elsewhere it is too old.
     is_grace_over: bool,
     /// What is on disk.
-    saved: Option<Kept>,
+    saved: Option<StoredOverlay>,
     /// When it is compared with what is in force the next time, though nothing is known to have changed.
     keep_at: Instant,
     /// The last word that was looked at for it.
@@ -138,7 +138,12 @@ impl Overlay {
 
     /// Goes on with what an earlier run left in force. The panic switch that held it holds it still, and so does its namespace; otherwise it must
     /// not be older than `overlay.oldest`, by the clock of the machine.
-    pub(super) fn resume(&mut self, kept: Kept, now: Instant, now_usec: u64) -> Option<(Switch, u64)> {
+    pub(super) fn resume(
+        &mut self,
+        kept: StoredOverlay,
+        now: Instant,
+        now_usec: u64,
+    ) -> Option<(Switch, u64)> {
         let age = Duration::from_micros(now_usec.saturating_sub(kept.saved_usec));
         let left = self.rules.oldest.saturating_sub(age);
         self.is_grace_over = kept.panic.is_none() && left.is_zero();
@@ -156,7 +161,7 @@ impl Overlay {
 
     /// Whether it is time to look whether something is to be kept: at once after a word of the recommender, else at most
     /// once a second.
-    pub(super) fn is_time_to_keep(&mut self, offer: Option<&Offer>, now: Instant) -> bool {
+    pub(super) fn is_time_to_keep(&mut self, offer: Option<&OverlayOffer>, now: Instant) -> bool {
         let word = offer.map_or(0, |offer| offer.number);
         let due = now >= self.keep_at || word != self.kept_word;
         if due {
@@ -167,10 +172,15 @@ impl Overlay {
     }
 
     /// What is to be written to disk now; nothing where that is there already.
-    pub(super) fn unsaved(&mut self, offer: Option<&Offer>, boot: &str, now_usec: u64) -> Option<Kept> {
+    pub(super) fn unsaved(
+        &mut self,
+        offer: Option<&OverlayOffer>,
+        boot: &str,
+        now_usec: u64,
+    ) -> Option<StoredOverlay> {
         let panic = offer.and_then(|offer| offer.panic.clone());
         let namespaces = &self.frozen;
-        let of_run = self.standing.iter().map(|(id, standing)| kept::Standing {
+        let of_run = self.standing.iter().map(|(id, standing)| kept::StoredRequest {
             id: id.clone(),
             asked: standing.workload.requested,
             resources: standing.resources,
@@ -193,7 +203,7 @@ impl Overlay {
         }
         let made_usec = offer.map_or(0, |offer| offer.made_usec);
         let namespaces = BTreeSet::clone(namespaces);
-        let kept = Kept::new(boot, now_usec, panic, made_usec, containers).freezing(namespaces);
+        let kept = StoredOverlay::new(boot, now_usec, panic, made_usec, containers).freezing(namespaces);
         self.saved = Some(kept.clone());
         Some(kept)
     }
@@ -204,7 +214,7 @@ impl Overlay {
     }
 
     /// When something may have to be done without a new word.
-    pub(super) fn due(&self, offer: Option<&Offer>) -> Option<Instant> {
+    pub(super) fn due(&self, offer: Option<&OverlayOffer>) -> Option<Instant> {
         let flight = self.flight.as_ref().map(|flight| flight.since + self.rules.patience);
         let some = self.standing.values().any(|standing| !self.is_frozen(&standing.workload));
         if let Some(switch) = offer.and_then(|offer| offer.panic.as_ref()) {
@@ -217,7 +227,7 @@ impl Overlay {
     }
 
     /// A word is too old when it says so itself, or when it arrived too long ago.
-    fn until(&self, offer: &Offer) -> Instant {
+    fn until(&self, offer: &OverlayOffer) -> Instant {
         offer.until.min(offer.arrived + self.rules.oldest)
     }
 
@@ -232,7 +242,7 @@ impl Overlay {
     }
 
     /// The same by id, with the policy that the last word names, or that was known before.
-    pub(super) fn standing(&self, offer: Option<&Offer>, before: &InForce) -> InForce {
+    pub(super) fn standing(&self, offer: Option<&OverlayOffer>, before: &InForce) -> InForce {
         let policy = |id: &str, workload: &Workload| {
             let advice = offer.and_then(|offer| offer.entries.get(&place(workload)));
             advice.map(|advice| advice.policy.clone()).or_else(|| before.get(id).cloned()).unwrap_or_default()
@@ -252,11 +262,11 @@ impl Overlay {
             }
             self.asked.insert(workload.id.clone(), Workload::clone(workload));
             let is_over = self.is_grace_over && !self.frozen.contains(&workload.pod.namespace);
-            if let Some(kept::Standing { asked, resources, .. }) = self.remembered.remove(&workload.id)
+            if let Some(kept::StoredRequest { asked, resources, .. }) = self.remembered.remove(&workload.id)
                 && asked == workload.requested
                 && !is_over
             {
-                let standing = Standing { workload: Workload::clone(workload), resources };
+                let standing = RequestInForce { workload: Workload::clone(workload), resources };
                 self.standing.insert(workload.id.clone(), standing);
             }
             if let Some(standing) = self.standing.get(&workload.id)
@@ -276,7 +286,12 @@ impl Overlay {
 
     /// One look: proves or undoes the step under way, goes back where nothing justifies what is in force, and takes the
     /// next step when it is time.
-    pub(super) fn turn(&mut self, offer: Option<&Offer>, node: &Node<'_>, now: Instant) -> Turn {
+    pub(super) fn turn(
+        &mut self,
+        offer: Option<&OverlayOffer>,
+        node: &OverlayNode<'_>,
+        now: Instant,
+    ) -> Turn {
         let mut turn = Turn::default();
         // What an earlier run knew of the switch is no word.
         if let Some(offer) = offer.filter(|offer| offer.number > 0) {
@@ -345,7 +360,7 @@ impl Overlay {
 
     /// The step under way is proven when every process was verified at the new wish, and undone when that takes too long
     /// or the container is worse off than before.
-    fn prove(&mut self, node: &Node<'_>, now: Instant, turn: &mut Turn) {
+    fn prove(&mut self, node: &OverlayNode<'_>, now: Instant, turn: &mut Turn) {
         let Some(flight) = &self.flight else { return };
         let Some(seen) = (node.seen)(&flight.id) else {
             self.flight = None;
@@ -405,7 +420,7 @@ impl Overlay {
     }
 
     /// Takes the next step of one container: those that need more come first, then the larger change.
-    fn advance(&mut self, offer: &Offer, node: &Node<'_>, now: Instant, turn: &mut Turn) {
+    fn advance(&mut self, offer: &OverlayOffer, node: &OverlayNode<'_>, now: Instant, turn: &mut Turn) {
         self.resting.retain(|_, until| now < *until);
         let free = self.free(node);
         let mut best: Option<((bool, u64), String, Planned)> = None;
@@ -453,7 +468,7 @@ impl Overlay {
         let Some(workload) = self.asked.get(&id).cloned() else { return };
         turn.drafts.extend(planned.drafts);
         turn.changed = true;
-        let standing = Standing { workload, resources: planned.resources };
+        let standing = RequestInForce { workload, resources: planned.resources };
         let before = self.standing.insert(id.clone(), standing);
         self.flight = Some(Flight {
             id,
@@ -466,7 +481,7 @@ impl Overlay {
     }
 
     /// What the requests in force leave of the node: CPU and memory.
-    fn free(&self, node: &Node<'_>) -> (u64, u64) {
+    fn free(&self, node: &OverlayNode<'_>) -> (u64, u64) {
         let (mut cpu, mut memory) = (0_u64, 0_u64);
         for (id, workload) in &self.asked {
             let Some(r) = self.in_force(id, workload) else { continue };
@@ -490,7 +505,7 @@ impl Overlay {
         id: &str,
         workload: &Workload,
         advice: &Advice,
-        node: &Node<'_>,
+        node: &OverlayNode<'_>,
         free: (u64, u64),
     ) -> Result<Option<Planned>, String> {
         let Some(now) = self.in_force(id, workload) else {
@@ -519,9 +534,9 @@ impl Overlay {
     }
 }
 
-fn refusal(workload: &Workload, why: String) -> Refusal {
+fn refusal(workload: &Workload, why: String) -> OverlayRefusal {
     let pod = format!("{}/{}", workload.pod.namespace, workload.pod.name);
-    Refusal { pod, container: workload.container.clone(), why }
+    OverlayRefusal { pod, container: workload.container.clone(), why }
 }
 
 /// A step that could be taken.

@@ -63,15 +63,15 @@ impl Rig {
     }
 
     /// A second of the agent.
-    fn second(&mut self, offer: Option<&Offer>) {
+    fn second(&mut self, offer: Option<&OverlayOffer>) {
         let (generations, stuck) = (&self.generations, self.stuck);
         let seen = |id: &str| {
             let (_, generation) = generations.get(id)?;
             let state = if *generation > 1 { stuck.unwrap_or(State::Converged) } else { State::Converged };
-            Some(Seen { generation: *generation, state, processes: 1 })
+            Some(ObservedContainer { generation: *generation, state, processes: 1 })
         };
         let allocatable = || (4000, 4096 * MIB);
-        let node = Node {
+        let node = OverlayNode {
             cpu_milli: 4000,
             memory_bytes: 4096 * MIB,
             allocatable: &allocatable,
@@ -92,7 +92,7 @@ impl Rig {
         self.now += Duration::from_secs(1);
     }
 
-    fn seconds(&mut self, count: u64, offer: Option<&Offer>) {
+    fn seconds(&mut self, count: u64, offer: Option<&OverlayOffer>) {
         (0..count).for_each(|_| self.second(offer));
     }
 
@@ -113,12 +113,12 @@ impl Rig {
     }
 }
 
-fn offer(rig: &Rig, advice: &[(&str, u64)]) -> Offer {
+fn offer(rig: &Rig, advice: &[(&str, u64)]) -> OverlayOffer {
     let entry = |(name, cpu): &(&str, u64)| {
         let place = ("default".to_owned(), (*name).to_owned(), "main".to_owned());
         (place, Advice { cpu_milli: Some(*cpu), policy: "default/p".into(), ..Advice::default() })
     };
-    Offer {
+    OverlayOffer {
         number: 1,
         panic: None,
         made_usec: 0,
@@ -129,8 +129,8 @@ fn offer(rig: &Rig, advice: &[(&str, u64)]) -> Offer {
     }
 }
 
-fn panic(offer: Offer, revert: bool) -> Offer {
-    Offer { panic: Some(Switch { reason: "stop".into(), revert }), ..offer }
+fn panic(offer: OverlayOffer, revert: bool) -> OverlayOffer {
+    OverlayOffer { panic: Some(Switch { reason: "stop".into(), revert }), ..offer }
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn panic_freezes_what_is_in_force_whatever_is_said_meanwhile() {
     rig.second(Some(&panic(said.clone(), false)));
     rig.stuck = Some(State::Denied);
     let told = rig.told.len();
-    rig.seconds(3600, Some(&panic(Offer { entries: Arc::default(), ..said.clone() }, false)));
+    rig.seconds(3600, Some(&panic(OverlayOffer { entries: Arc::default(), ..said.clone() }, false)));
     assert_eq!((rig.cpu("a"), rig.told.len()), (400, told), "neither silence nor time ends it");
     // What somebody asks for anew is not a recommendation.
     rig.ask("b", |r| r.cpu_request = Some(MilliCpu::new(900)));
@@ -152,7 +152,7 @@ fn panic_freezes_what_is_in_force_whatever_is_said_meanwhile() {
     rig.seconds(3, Some(&panic(said.clone(), false)));
     assert_eq!((rig.cpu("a"), rig.cpu("b")), (400, 900));
     rig.stuck = None;
-    let again = Offer { arrived: rig.now, until: rig.now + Duration::from_secs(200), ..said };
+    let again = OverlayOffer { arrived: rig.now, until: rig.now + Duration::from_secs(200), ..said };
     rig.seconds(150, Some(&again));
     assert_eq!(rig.cpu("a"), 100, "and goes on from there");
 }
@@ -172,7 +172,7 @@ fn a_frozen_namespace_keeps_what_is_in_force_while_others_go_on() {
         let entries = Arc::make_mut(&mut said.entries);
         let moved = entries.remove(&place("default"));
         entries.extend(moved.map(|advice| (place("shop"), advice)));
-        Offer { frozen: Arc::new(frozen.iter().map(|name| (*name).to_owned()).collect()), ..said }
+        OverlayOffer { frozen: Arc::new(frozen.iter().map(|name| (*name).to_owned()).collect()), ..said }
     };
     let said = offered(&rig, &[("b", 100)], &[]);
     rig.seconds(2, Some(&said));
@@ -195,7 +195,7 @@ fn a_frozen_namespace_keeps_what_is_in_force_while_others_go_on() {
     assert_eq!((rig.cpu("a"), rig.cpu("b")), (500, 400));
     assert_eq!(rig.overlay.due(Some(&back)), None, "nothing is left to be done");
     // Nor a restart, however long it took.
-    let kept = rig.overlay.unsaved(Some(&Offer { panic: None, ..back }), "boot", 1).unwrap();
+    let kept = rig.overlay.unsaved(Some(&OverlayOffer { panic: None, ..back }), "boot", 1).unwrap();
     assert_eq!(other.overlay.resume(kept, other.now, 3_600_000_000), None);
     other.merge();
     other.seconds(100, None);
@@ -284,15 +284,15 @@ fn what_is_in_force_outlives_the_agent() {
         kept.write(dir.path()).unwrap();
 
         let mut next = Rig::new(&["a", "b"]);
-        let kept = Kept::read(dir.path(), "boot").0.unwrap();
+        let kept = StoredOverlay::read(dir.path(), "boot").0.unwrap();
         let switch = next.overlay.resume(kept, next.now, (1 + pause) * 1_000_000);
         assert_eq!(switch.as_ref().map(|(switch, _)| switch.revert), revert, "{name}");
         // Sources that have not spoken yet forget nothing.
         next.overlay.apply(&mut [], next.now);
         next.merge();
         let resumed = switch.map(|(switch, _)| {
-            let none = Offer { entries: Arc::default(), until: next.now, ..offer(&next, &[]) };
-            Offer { panic: Some(switch), ..none }
+            let none = OverlayOffer { entries: Arc::default(), until: next.now, ..offer(&next, &[]) };
+            OverlayOffer { panic: Some(switch), ..none }
         });
         assert_eq!((next.cpu("a"), next.cpu("b")), (at_start, 500), "{name}");
         next.seconds(600, resumed.as_ref());
@@ -304,10 +304,11 @@ fn what_is_in_force_outlives_the_agent() {
 fn a_word_is_kept_at_once_and_everything_else_within_a_second() {
     let mut rig = Rig::new(&["a"]);
     let said = offer(&rig, &[("a", 100)]);
-    let later = Offer { number: 2, ..panic(said.clone(), false) };
+    let later = OverlayOffer { number: 2, ..panic(said.clone(), false) };
     let now = rig.now;
-    let mut due =
-        |word: &Offer, millis| rig.overlay.is_time_to_keep(Some(word), now + Duration::from_millis(millis));
+    let mut due = |word: &OverlayOffer, millis| {
+        rig.overlay.is_time_to_keep(Some(word), now + Duration::from_millis(millis))
+    };
     assert_eq!(
         [due(&said, 0), due(&said, 500), due(&later, 501), due(&later, 502)],
         [true, false, true, false]
@@ -320,7 +321,7 @@ fn other_requirements_than_those_of_the_run_before_win() {
     let mut rig = Rig::new(&["a"]);
     rig.merge();
     let said = panic(offer(&rig, &[("a", 100)]), false);
-    rig.seconds(2, Some(&Offer { panic: None, ..said.clone() }));
+    rig.seconds(2, Some(&OverlayOffer { panic: None, ..said.clone() }));
     let kept = rig.overlay.unsaved(Some(&said), "boot", 5).unwrap();
     let mut next = Rig::new(&["a"]);
     next.ask("a", |r| r.cpu_request = Some(MilliCpu::new(700)));
@@ -381,7 +382,7 @@ fn a_step_without_proof_is_undone_and_the_container_rests() {
         let mut rig = Rig::new(&["a"]);
         rig.stuck = Some(stuck);
         rig.merge();
-        let said = Offer { until: rig.now + Duration::from_secs(250), ..offer(&rig, &[("a", 600)]) };
+        let said = OverlayOffer { until: rig.now + Duration::from_secs(250), ..offer(&rig, &[("a", 600)]) };
         rig.seconds(70, Some(&said));
         assert_eq!(rig.cpu("a"), 500);
         let told = &rig.told;

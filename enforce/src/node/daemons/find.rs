@@ -25,7 +25,7 @@ const LOOK_AGAIN: u32 = 6;
 
 /// A process that is a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct DaemonProcess {
     /// Who.
     pub(super) id: ProcessId,
     /// Name of its program's file.
@@ -53,8 +53,8 @@ impl Finder {
     }
 
     /// Every daemon there is now, each process once. `excluded` are namespaces whose containers count.
-    pub(super) fn look(&mut self, roster: &[RosterEntry], excluded: &[String]) -> Vec<Found> {
-        let mut found: BTreeMap<u32, Found> = BTreeMap::new();
+    pub(super) fn look(&mut self, roster: &[RosterEntry], excluded: &[String]) -> Vec<DaemonProcess> {
+        let mut found: BTreeMap<u32, DaemonProcess> = BTreeMap::new();
         let mut binder = Binder::default();
         for unit in &self.rules.units {
             let path = binder.resolve(&self.reader, &CgroupBinding::Unit(unit.clone()));
@@ -74,7 +74,7 @@ impl Finder {
     }
 
     /// The first process directly in a cgroup and those that run the same program.
-    fn in_cgroup(&self, path: &str, by: &str) -> Vec<Found> {
+    fn in_cgroup(&self, path: &str, by: &str) -> Vec<DaemonProcess> {
         let roots = self.reader.roots();
         let all: Vec<Running> = direct(self.reader.tree(), path)
             .into_iter()
@@ -89,7 +89,7 @@ impl Finder {
         same.map(|process| found(process, &program, by, Some(path.to_owned()))).collect()
     }
 
-    fn by_program(&mut self, roster: &[RosterEntry], excluded: &[String]) -> Vec<Found> {
+    fn by_program(&mut self, roster: &[RosterEntry], excluded: &[String]) -> Vec<DaemonProcess> {
         let rules = self.rules.clone();
         let roots = self.reader.roots().clone();
         let mut daemons = Vec::new();
@@ -101,7 +101,7 @@ impl Finder {
                 continue;
             };
             let home = self.home(&process);
-            let place = home.as_deref().map_or(Place::Unknown, |path| place(path, roster, excluded));
+            let place = home.as_deref().map_or(ProcessPlace::Unknown, |path| place(path, roster, excluded));
             if verdict(&process, program, place) {
                 self.known.push(pid);
                 daemons.push(found(&process, &process.best_path(), &by(program), home));
@@ -162,9 +162,9 @@ fn direct(tree: &CgroupTree, path: &str) -> Vec<u32> {
     listed.into_iter().find(|pids| !pids.is_empty()).unwrap_or_default()
 }
 
-fn found(process: &Running, program: &Path, by: &str, cgroup: Option<String>) -> Found {
+fn found(process: &Running, program: &Path, by: &str, cgroup: Option<String>) -> DaemonProcess {
     let name = program.file_name().map_or_else(|| process.comm.clone(), |n| n.to_string_lossy().into_owned());
-    Found { id: process.id, name, by: by.to_owned(), cgroup }
+    DaemonProcess { id: process.id, name, by: by.to_owned(), cgroup }
 }
 
 fn by(program: &Program) -> String {
@@ -196,7 +196,7 @@ fn runs(process: &Running, program: &Program) -> bool {
 
 /// Where a process is, as far as containers go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ProcessPlace {
     /// In no container the agent knows.
     Outside,
     /// In a container of an excluded namespace: the node's own.
@@ -207,12 +207,12 @@ enum Place {
     Unknown,
 }
 
-fn place(path: &str, roster: &[RosterEntry], excluded: &[String]) -> Place {
+fn place(path: &str, roster: &[RosterEntry], excluded: &[String]) -> ProcessPlace {
     let around = roster.iter().filter(|entry| is_at_or_below(path, &entry.tracked.cgroup));
     match around.max_by_key(|entry| entry.tracked.cgroup.len()) {
-        None => Place::Outside,
-        Some(entry) if excluded.contains(&entry.tracked.workload.pod.namespace) => Place::Excluded,
-        Some(_) => Place::Container,
+        None => ProcessPlace::Outside,
+        Some(entry) if excluded.contains(&entry.tracked.workload.pod.namespace) => ProcessPlace::Excluded,
+        Some(_) => ProcessPlace::Container,
     }
 }
 
@@ -224,15 +224,15 @@ fn is_at_or_below(path: &str, prefix: &str) -> bool {
 ///
 /// A process outside of containers has its number in the machine's process namespace and the machine's root
 /// directory; a program named without its path is also expected to be root's.
-fn verdict(process: &Running, program: &Program, place: Place) -> bool {
+fn verdict(process: &Running, program: &Program, place: ProcessPlace) -> bool {
     if process.is_no_program {
         return false;
     }
     let trusted = process.uid == 0 || matches!(program, Program::Path(_));
     match place {
-        Place::Excluded => true,
-        Place::Container => false,
-        Place::Outside | Place::Unknown => {
+        ProcessPlace::Excluded => true,
+        ProcessPlace::Container => false,
+        ProcessPlace::Outside | ProcessPlace::Unknown => {
             trusted && !process.in_inner_namespace && process.shares_root != Some(false)
         }
     }
@@ -264,40 +264,40 @@ mod tests {
         let name = Program::Name("kubelet".into());
         let path = Program::Path("/usr/bin/kubelet".into());
         let table = [
-            ("the node's own", kubelet(), &name, Place::Outside, true),
+            ("the node's own", kubelet(), &name, ProcessPlace::Outside, true),
             (
                 "where we may not look",
                 Running { shares_root: None, ..kubelet() },
                 &name,
-                Place::Outside,
+                ProcessPlace::Outside,
                 true,
             ),
-            ("a user's", Running { uid: 1000, ..kubelet() }, &name, Place::Outside, false),
-            ("a user's, by path", Running { uid: 1000, ..kubelet() }, &path, Place::Outside, true),
-            ("in a container", kubelet(), &name, Place::Container, false),
-            ("in a container, by path", kubelet(), &path, Place::Container, false),
+            ("a user's", Running { uid: 1000, ..kubelet() }, &name, ProcessPlace::Outside, false),
+            ("a user's, by path", Running { uid: 1000, ..kubelet() }, &path, ProcessPlace::Outside, true),
+            ("in a container", kubelet(), &name, ProcessPlace::Container, false),
+            ("in a container, by path", kubelet(), &path, ProcessPlace::Container, false),
             (
                 "in an unknown container",
                 Running { in_inner_namespace: true, ..kubelet() },
                 &name,
-                Place::Outside,
+                ProcessPlace::Outside,
                 false,
             ),
             (
                 "in one with the host's pids",
                 Running { shares_root: Some(false), ..kubelet() },
                 &name,
-                Place::Outside,
+                ProcessPlace::Outside,
                 false,
             ),
             (
                 "in kube-system",
                 Running { in_inner_namespace: true, shares_root: Some(false), ..kubelet() },
                 &name,
-                Place::Excluded,
+                ProcessPlace::Excluded,
                 true,
             ),
-            ("a zombie", Running { is_no_program: true, ..kubelet() }, &name, Place::Excluded, false),
+            ("a zombie", Running { is_no_program: true, ..kubelet() }, &name, ProcessPlace::Excluded, false),
         ];
         for (case, process, program, place, want) in table {
             assert_eq!(verdict(&process, program, place), want, "{case}");
@@ -331,10 +331,10 @@ mod tests {
         let roster = [entry("/pods/a", "default"), entry("/pods/a/in", "kube-system")];
         let excluded = ["kube-system".to_owned()];
         for (path, want) in [
-            ("/system.slice", Place::Outside),
-            ("/pods/ab", Place::Outside),
-            ("/pods/a/x", Place::Container),
-            ("/pods/a/in/x", Place::Excluded),
+            ("/system.slice", ProcessPlace::Outside),
+            ("/pods/ab", ProcessPlace::Outside),
+            ("/pods/a/x", ProcessPlace::Container),
+            ("/pods/a/in/x", ProcessPlace::Excluded),
         ] {
             assert_eq!(place(path, &roster, &excluded), want, "{path}");
         }

@@ -26,7 +26,7 @@ use crate::converge::board::NodeKnob;
 use crate::converge::roster::RosterEntry;
 use crate::decisions::Draft;
 use crate::journal::Journal;
-use find::{Finder, Found};
+use find::{DaemonProcess, Finder};
 
 /// Name of the row that status shows for all of them.
 const ROW: &str = "oom_score_adj of daemons";
@@ -82,7 +82,7 @@ pub struct Daemon {
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownDaemon {
     shown: Daemon,
     rewrites: u32,
     /// What it had before we wrote it.
@@ -97,7 +97,7 @@ pub(super) struct Guard {
     rules: RuleSet,
     contended_after: u32,
     excluded: Vec<String>,
-    known: BTreeMap<ProcessId, Known>,
+    known: BTreeMap<ProcessId, KnownDaemon>,
 }
 
 impl Guard {
@@ -138,7 +138,7 @@ impl Guard {
     }
 
     /// One that is no daemon any more, because it turned out to be in a container: it gets back what it had.
-    fn let_go(&self, id: ProcessId, known: &Known, writer: &mut dyn HostWriter) -> Option<Draft> {
+    fn let_go(&self, id: ProcessId, known: &KnownDaemon, writer: &mut dyn HostWriter) -> Option<Draft> {
         let original = known.original?;
         let facts = self.reader.process(id.pid).ok().filter(|facts| facts.id == id)?;
         if facts.score != self.score {
@@ -205,7 +205,7 @@ impl Guard {
 
     fn one(
         &mut self,
-        found: Found,
+        found: DaemonProcess,
         roster: &[RosterEntry],
         writer: &mut dyn HostWriter,
         journal: &mut Journal,
@@ -215,7 +215,7 @@ impl Guard {
         let original = before.as_ref().and_then(|known| known.original);
         let state = before.as_ref().map(|known| known.shown.state.clone());
         let facts = self.reader.process(found.id.pid).ok().filter(|facts| facts.id == found.id)?;
-        let mut known = Known {
+        let mut known = KnownDaemon {
             shown: Daemon {
                 name: found.name,
                 pid: found.id.pid,
@@ -247,7 +247,7 @@ impl Guard {
     /// Writes one; tells when that is news.
     fn write(
         &self,
-        known: &mut Known,
+        known: &mut KnownDaemon,
         id: ProcessId,
         old: OomScoreAdj,
         before: Option<&DaemonState>,
@@ -293,7 +293,7 @@ impl Guard {
         &self,
         kind: DecisionKind,
         why: &str,
-        known: &Known,
+        known: &KnownDaemon,
         old: OomScoreAdj,
         result: DecisionResult,
     ) -> Draft {

@@ -21,7 +21,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, set
 use nix::sys::time::{TimeVal, TimeValLike as _};
 
 use super::property::Property;
-use wire::{Argument, Call, Kind, MOST_BYTES, Message};
+use wire::{Argument, Call, MOST_BYTES, Message, MessageKind};
 
 /// The system bus (D-Bus Specification, "System message bus").
 pub const SOCKET: &str = "/run/dbus/system_bus_socket";
@@ -222,8 +222,8 @@ impl Manager {
         for _ in 0..MOST_OTHERS {
             let Message { kind, text } = self.next(until)?;
             match kind {
-                Kind::Answer(serial) if serial == self.serial => return Ok(text),
-                Kind::Refusal(serial, name) if serial == self.serial => {
+                MessageKind::Answer(serial) if serial == self.serial => return Ok(text),
+                MessageKind::Refusal(serial, name) if serial == self.serial => {
                     let text = text.unwrap_or_else(|| name.clone());
                     return Err(BusError::refused(&name, text));
                 }

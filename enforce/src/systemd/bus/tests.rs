@@ -120,7 +120,7 @@ fn a_unit_is_asked_about_set_and_stopped() {
     let weight = Property {
         name: "CPUWeight",
         directive: "CPUWeight",
-        value: crate::systemd::property::Value::Number(100),
+        value: crate::systemd::property::PropertyValue::Number(100),
     };
     assert_eq!(manager.set("db.service", &[weight]), Ok(()));
     assert_eq!(manager.active_state("db.service").as_deref(), Ok("active"));

@@ -3,7 +3,7 @@
 //! Owned here: writing calls, and reading what answers them. Pure. Not a reader of D-Bus: of a message its head is read, and of a body one
 //! text, plain or in a variant. Everything else is refused, whatever the bytes, and a message has a bound.
 
-use crate::systemd::property::{Property, Value};
+use crate::systemd::property::{Property, PropertyValue};
 
 /// Largest message that is taken: answers to these calls have some hundred bytes, refusals a sentence.
 pub const MOST_BYTES: usize = 64 << 10;
@@ -52,10 +52,10 @@ impl Call<'_> {
     /// Its bytes.
     #[must_use]
     pub fn bytes(&self, serial: u32) -> Vec<u8> {
-        let mut body = Writer::default();
+        let mut body = BusWriter::default();
         self.body.iter().for_each(|argument| body.argument(argument));
         let signature: String = self.body.iter().map(Argument::signature).collect();
-        let mut message = Writer::default();
+        let mut message = BusWriter::default();
         // Little endian, a call, no flags, version 1.
         message.0.extend_from_slice(b"l\x01\x00\x01");
         message.number(length(body.0.len()));
@@ -84,9 +84,9 @@ fn length(length: usize) -> u32 {
 }
 
 #[derive(Default)]
-struct Writer(Vec<u8>);
+struct BusWriter(Vec<u8>);
 
-impl Writer {
+impl BusWriter {
     fn align(&mut self, to: usize) {
         self.0.resize(self.0.len().next_multiple_of(to), 0);
     }
@@ -138,12 +138,12 @@ impl Writer {
                     entries.align(8);
                     entries.text(name);
                     match value {
-                        Value::Number(number) => {
+                        PropertyValue::Number(number) => {
                             entries.signature("t");
                             entries.align(8);
                             entries.0.extend_from_slice(&number.to_le_bytes());
                         }
-                        Value::Bits(bits) => {
+                        PropertyValue::Bits(bits) => {
                             entries.signature("ay");
                             entries.number(length(bits.len()));
                             entries.0.extend_from_slice(bits);
@@ -171,7 +171,7 @@ pub enum Malformed {
 
 /// What a message is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub enum MessageKind {
     /// It answers the call with this serial.
     Answer(u32),
     /// It refuses the call with this serial, by this name.
@@ -184,7 +184,7 @@ pub enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     /// What it is.
-    pub kind: Kind,
+    pub kind: MessageKind,
     /// The text that its body is or begins with, plain or in a variant.
     pub text: Option<String>,
 }
@@ -194,7 +194,7 @@ pub struct Message {
 /// # Errors
 /// When it is none, or too large.
 pub fn size(fixed: &[u8; FIXED]) -> Result<usize, Malformed> {
-    let mut reader = Reader::new(fixed)?;
+    let mut reader = BusReader::new(fixed)?;
     reader.at = 4;
     let body = reader.length()?;
     reader.at = 12;
@@ -213,7 +213,7 @@ pub fn read(bytes: &[u8]) -> Result<Message, Malformed> {
     if size(fixed)? != bytes.len() {
         return Err(Malformed::Short);
     }
-    let mut reader = Reader::new(bytes)?;
+    let mut reader = BusReader::new(bytes)?;
     let kind = *bytes.get(1).ok_or(Malformed::Short)?;
     reader.at = 12;
     let end = reader.length()?.checked_add(FIXED).ok_or(Malformed::Long)?;
@@ -239,9 +239,9 @@ pub fn read(bytes: &[u8]) -> Result<Message, Malformed> {
     }
     reader.align(8)?;
     let kind = match (kind, reply_to, error) {
-        (2, Some(serial), None) => Kind::Answer(serial),
-        (3, Some(serial), Some(name)) => Kind::Refusal(serial, name),
-        (1 | 4, ..) => Kind::Other,
+        (2, Some(serial), None) => MessageKind::Answer(serial),
+        (3, Some(serial), Some(name)) => MessageKind::Refusal(serial, name),
+        (1 | 4, ..) => MessageKind::Other,
         _ => return Err(Malformed::Other),
     };
     let text = match signature.as_bytes() {
@@ -255,13 +255,13 @@ pub fn read(bytes: &[u8]) -> Result<Message, Malformed> {
     Ok(Message { kind, text })
 }
 
-struct Reader<'a> {
+struct BusReader<'a> {
     bytes: &'a [u8],
     at: usize,
     big: bool,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> BusReader<'a> {
     fn new(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let big = match bytes.first() {
             Some(b'l') => false,

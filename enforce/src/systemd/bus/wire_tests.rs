@@ -21,15 +21,17 @@ fn a_call_is_written_as_the_bus_reads_it() {
     assert_eq!(bytes[4..8], u32::try_from(body.len()).unwrap().to_le_bytes());
     assert_eq!(bytes[8..12], 7_u32.to_le_bytes());
     assert!(bytes.ends_with(&body));
-    assert_eq!(read(&bytes), Ok(Message { kind: Kind::Other, text: Some("a.service".into()) }));
+    assert_eq!(read(&bytes), Ok(Message { kind: MessageKind::Other, text: Some("a.service".into()) }));
 }
 
 #[test]
 fn properties_are_written_with_their_types() {
     let property = |name, value| Property { name, directive: name, value };
-    let properties =
-        [property("CPUWeight", Value::Number(100)), property("AllowedCPUs", Value::Bits(vec![3]))];
-    let mut body = Writer::default();
+    let properties = [
+        property("CPUWeight", PropertyValue::Number(100)),
+        property("AllowedCPUs", PropertyValue::Bits(vec![3])),
+    ];
+    let mut body = BusWriter::default();
     body.argument(&Argument::Text("db.service"));
     body.argument(&Argument::Bool(true));
     body.argument(&Argument::Properties(&properties));
@@ -61,7 +63,7 @@ pub(in crate::systemd::bus) fn message(
     reply_to: Option<u32>,
     body: &[u8],
 ) -> Vec<u8> {
-    let mut writer = Writer::default();
+    let mut writer = BusWriter::default();
     writer.0.extend_from_slice(&[b'l', kind, 1, 1]);
     writer.number(u32::try_from(body.len()).unwrap());
     writer.number(9);
@@ -96,16 +98,16 @@ fn answers_refusals_and_signals_are_told_apart() {
     let number = [&b"\x01t\0\0\0\0\0"[..], &7_u64.to_le_bytes()].concat();
     let from = (7, "s", ":1.3");
     for (bytes, kind, said) in [
-        (message(2, &[from], Some(7), b""), Kind::Answer(7), None),
-        (message(2, &[from, (8, "g", "o")], Some(7), &text), Kind::Answer(7), Some("inactive")),
-        (message(2, &[(8, "g", "v")], Some(7), &variant), Kind::Answer(7), Some("inactive")),
-        (message(2, &[(8, "g", "v")], Some(7), &number), Kind::Answer(7), None),
+        (message(2, &[from], Some(7), b""), MessageKind::Answer(7), None),
+        (message(2, &[from, (8, "g", "o")], Some(7), &text), MessageKind::Answer(7), Some("inactive")),
+        (message(2, &[(8, "g", "v")], Some(7), &variant), MessageKind::Answer(7), Some("inactive")),
+        (message(2, &[(8, "g", "v")], Some(7), &number), MessageKind::Answer(7), None),
         (
             message(3, &[(4, "s", "org.x.NoSuchUnit"), (8, "g", "s")], Some(8), &text),
-            Kind::Refusal(8, "org.x.NoSuchUnit".into()),
+            MessageKind::Refusal(8, "org.x.NoSuchUnit".into()),
             Some("inactive"),
         ),
-        (message(4, &[(1, "o", "/"), (8, "g", "s")], None, &text), Kind::Other, Some("inactive")),
+        (message(4, &[(1, "o", "/"), (8, "g", "s")], None, &text), MessageKind::Other, Some("inactive")),
     ] {
         assert_eq!(read(&bytes), Ok(Message { kind, text: said.map(str::to_owned) }));
         for length in 0..bytes.len() {
