@@ -65,7 +65,7 @@ fn a_kill_by_the_limit_is_told_and_logged() -> Result<()> {
         Ok(log) => {
             let logged = await_log(log, pid.as_raw())?;
             ensure!(logged.constraint == Some(Constraint::Memcg), "{logged:?}");
-            ensure!(logged.task_memcg.is_some_and(|path| path.ends_with(&at.path)));
+            ensure!(logged.task_memcg.is_some_and(|path| path.ends_with(&*at.path)));
             ensure!(logged.anon_rss.is_some_and(|rss| rss.get() > 4 << 20));
         }
         Err(error) => ensure!(error.remedy().is_some(), "{error}"),

@@ -254,7 +254,7 @@ fn deeds_are_refused_where_writes_are() -> Result<()> {
     ensure!(rig.writer.kill_cgroup(&replaced).is_err_and(|e| e.is_gone()));
     // Denied itself, below a denied one, and above a denied one.
     let parent = at.path.rsplit_once('/').map_or("/", |(parent, _)| parent).to_owned();
-    for deny in [at.path.clone(), parent, format!("{}/inner", at.path)] {
+    for deny in [at.path.to_string(), parent, format!("{}/inner", at.path)] {
         let mut denied = Rig::new(&[], std::slice::from_ref(&deny))?;
         rejected(denied.writer.kill_cgroup(&at), "denies")?;
         ensure!(denied.writer.reclaim(&at, Bytes::new(1), true).is_err());
