@@ -43,7 +43,7 @@ mod documented {
     pub fn plugins() -> Registry {
         let mut plugins = Registry::default(); // the built-in ones
         plugins.filter(GpuNodesForGpuPods).expect("no other filter has this name");
-        plugins // Question { plugins, .. }, and in its configuration: plugins.filter.enabled: [{name: GpuNodesForGpuPods}]
+        plugins // CapacityQuestion { plugins, .. }, and in its configuration: plugins.filter.enabled: [{name: GpuNodesForGpuPods}]
     }
     // docs: end
 }
