@@ -19,6 +19,7 @@ pub(crate) mod activation;
 pub(crate) mod confine;
 pub(crate) mod connector;
 pub(crate) mod followed;
+pub(crate) mod found;
 pub(crate) mod keeper;
 mod life;
 pub(crate) mod network;
