@@ -91,8 +91,8 @@ impl Victims {
         let is_unit = around == Around::Unit;
         let others = if is_unit { "ENOENT" } else { "EACCES" };
         let readable = if around == Around::User { "ok" } else { "EACCES" };
-        // Of the enforcing unit systemd has the addresses filtered as well.
-        let netlink = if is_unit { "EAFNOSUPPORT" } else { "ok" };
+        // Of the enforcing unit systemd filters addresses as well, and all calls that it does not name.
+        let (netlink, unheard_of) = if is_unit { ("EAFNOSUPPORT", "EPERM") } else { ("ok", "ENOSYS") };
         // What is tried, and what the enforcing part, the network's, the runtime's and the reader, and the starter get.
         let table: [(&str, [&str; 4]); 31] = [
             ("socket:inet", ["EPERM", "ok", "EPERM", "ok"]),
@@ -124,7 +124,7 @@ impl Victims {
             ("ptrace", ["EPERM"; 4]),
             ("setns", ["EPERM"; 4]),
             ("code", ["ok", "EPERM", "EPERM", "ok"]),
-            ("unheard-of", ["ENOSYS"; 4]),
+            ("unheard-of", [unheard_of, "ENOSYS", "ENOSYS", "ENOSYS"]),
             ("execve", ["ok", "EPERM", "EPERM", "ok"]),
         ];
         let mut wrong = Vec::new();
