@@ -111,7 +111,11 @@ pub(crate) enum Command {
     Completion(evenkeel_manual::CompletionArgs),
     /// Undo what the parent process leaves behind; started by the agent itself.
     #[command(hide = true)]
-    Guardian,
+    Guardian {
+        /// The agent has ended: undo what its ledgers have, and end. For service managers.
+        #[arg(long)]
+        ended: bool,
+    },
     /// Be a part of the agent; started by the agent itself.
     #[command(hide = true)]
     Part {

@@ -13,7 +13,7 @@ use tracing_subscriber::EnvFilter;
 use crate::cli::{Args, Command, ConfigAction, LogFormat, Output};
 use crate::config::{self, ConfigError};
 
-use crate::{once, parts, restore, run};
+use crate::{machine, once, parts, restore, run};
 
 /// Bad configuration (`EX_CONFIG` of sysexits.h): starting again would not help.
 const BAD_CONFIGURATION: u8 = 78;
@@ -100,7 +100,14 @@ fn dispatch(args: &Args) -> Result<bool, Failure> {
         }
         Some(Command::Man(asked)) => write(&manual(&asked)?)?,
         Some(Command::Completion(asked)) => write(&evenkeel_manual::completion(Args::command(), &asked))?,
-        Some(Command::Guardian) => {
+        Some(Command::Guardian { ended: true }) => {
+            // A configuration that is wrong now is no reason to leave anything frozen.
+            let config =
+                read().map_or_else(|_| config::from_environment_alone(), |(config, _)| Ok(config))?;
+            let _lock = machine::only_agent(&config)?;
+            guardian::undo_left(&config.enforce)?;
+        }
+        Some(Command::Guardian { ended: false }) => {
             let config = config::from_environment_alone()?;
             crate::allocator::forget_code();
             guardian::run(&config.enforce)?;

@@ -115,7 +115,12 @@ pub(crate) fn open(
     let stats = Stats::default();
     let mut journal = open_journal(&config, &boot_id, &stats)?;
     let transients = open_transients(&config, &boot_id, &stats)?;
+    // A service manager that holds the borders undoes by the ledgers what stands after each end of this process.
+    let is_managed = others.as_ref().is_some_and(|(_, handed)| !handed.borders.is_empty())
+        && journal.is_kept()
+        && transients.is_kept();
     if config.enforce.mode == Mode::Enforce
+        && !is_managed
         && let Err(error) = guardian::start(&config.enforce, &mut journal, &transients)
     {
         tracing::warn!(

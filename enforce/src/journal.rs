@@ -115,12 +115,22 @@ impl Journal {
         self.ledger.flush(|| standing(&self.originals, &self.frozen));
     }
 
-    /// Notes that a cgroup is about to be frozen.
-    pub(crate) fn begin_transient(&mut self, freeze: &Write) {
-        if let Target::Cgroup(at) = &freeze.target {
-            self.frozen.push(at.clone());
-            self.tell(&Line::Frozen { target: at.into() });
+    /// Notes that a cgroup is about to be frozen. False when the file did not take the note and no guardian has it: then it must not be
+    /// frozen.
+    #[must_use]
+    pub(crate) fn begin_transient(&mut self, freeze: &Write) -> bool {
+        let Target::Cgroup(at) = &freeze.target else { return true };
+        self.frozen.push(at.clone());
+        let is_noted = self.tell(&Line::Frozen { target: at.into() }) || !self.is_kept();
+        if !is_noted {
+            self.frozen.retain(|frozen| frozen != at);
         }
+        is_noted
+    }
+
+    /// Whether there is a file.
+    pub fn is_kept(&self) -> bool {
+        self.ledger.is_kept()
     }
 
     /// Notes that it was thawed.
@@ -136,10 +146,11 @@ impl Journal {
         self.ledger.set_witness(witness);
     }
 
-    fn tell(&mut self, line: &Line) {
+    /// True when the file or the guardian has the line.
+    fn tell(&mut self, line: &Line) -> bool {
         self.ledger.push(line);
-        self.flush();
-        self.ledger.tell(line);
+        let is_written = self.ledger.flush(|| standing(&self.originals, &self.frozen));
+        self.ledger.tell(line) || is_written
     }
 
     /// Cgroups that an earlier run froze and did not thaw.
@@ -279,7 +290,7 @@ mod tests {
         journal.note(&process, score(500), score(600), Some(&cgroup()));
         journal.note(&Target::Cgroup(cgroup()), shares(1024), shares(2), None);
         journal.flush();
-        journal.begin_transient(&freeze_write(&cgroup(), true));
+        assert!(journal.begin_transient(&freeze_write(&cgroup(), true)));
         drop(journal);
         // A torn line at the end does not hide the rest.
         let mut file = std::fs::OpenOptions::new().append(true).open(dir.path().join(FILE)).unwrap();
@@ -330,7 +341,7 @@ mod tests {
         journal.note(&process, score(0), score(500), Some(&cgroup()));
         journal.note(&Target::Cgroup(cgroup()), shares(1024), shares(2), None);
         journal.flush();
-        journal.begin_transient(&freeze_write(&cgroup(), true));
+        assert!(journal.begin_transient(&freeze_write(&cgroup(), true)));
         std::fs::read(dir.join(FILE)).unwrap()
     }
 

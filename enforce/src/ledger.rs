@@ -163,6 +163,11 @@ impl Ledger {
         self.witness = Some(witness);
     }
 
+    /// Whether there is a file.
+    pub(crate) const fn is_kept(&self) -> bool {
+        self.path.is_some()
+    }
+
     /// Lines since the file was last rewritten.
     pub(crate) const fn appended(&self) -> usize {
         self.appended

@@ -130,6 +130,11 @@ impl Transients {
         dir.join(FILE)
     }
 
+    /// Whether there is a file.
+    pub fn is_kept(&self) -> bool {
+        lock(&self.inner).ledger.is_kept()
+    }
+
     /// Lines of this boot that could not be read when the file was opened.
     pub const fn damaged(&self) -> usize {
         self.damaged

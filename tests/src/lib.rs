@@ -19,6 +19,7 @@ pub mod figures;
 pub mod image;
 pub mod kubelet;
 pub mod machine;
+pub mod matrix;
 pub mod places;
 pub mod processes;
 pub mod product;

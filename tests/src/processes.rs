@@ -44,6 +44,18 @@ pub fn proportional_memory(pid: Pid) -> Result<u64> {
     bytes_in(Path::new(&format!("/proc/{pid}/smaps_rollup")), "Pss")
 }
 
+/// A field of a process' /proc/PID/status as it is written, such as `Uid` or `CapEff`.
+///
+/// # Errors
+///
+/// Fails when it is gone.
+pub fn field(pid: Pid, name: &str) -> Result<String> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status"));
+    let text = text.with_context(|| format!("{pid} is gone"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    Ok(line.with_context(|| format!("no {name} of {pid}"))?.trim().to_owned())
+}
+
 /// Live processes of a process group, in the order of their numbers.
 ///
 /// # Errors

@@ -48,6 +48,39 @@ const ENFORCE_WITHOUT: [&str; 12] = [
     "ureq",
     "zbus",
 ];
+/// What reads strangers' bytes in the agent: the wire's servers and clients, HTTP, the bus, YAML; and where it does, which is what runs in
+/// other processes than the enforcing one where these are apart. The rest of the agent, which runs there, has none of it.
+const READS_STRANGERS: [&str; 10] = [
+    "axum::",
+    "evenkeel_net::get",
+    "evenkeel_net::pin",
+    "hyper::",
+    "hyper_util::",
+    "read_pod(",
+    "read_pod_list(",
+    "read_pods(",
+    "tonic::transport",
+    "zbus::",
+];
+const READERS_OF_STRANGERS: [&str; 8] = [
+    "agent/src/outward/calls.rs",
+    "agent/src/parts/network/",
+    "agent/src/pods/kubelet.rs",
+    "agent/src/serve/",
+    "agent/src/sources/cri/",
+    "agent/src/sources/engines/",
+    "agent/src/sources/manifests/read.rs",
+    "agent/src/systemd/bus.rs",
+];
+/// Lines that are none of these: the form of an address in the own configuration, and what one process does by itself.
+const READS_NO_STRANGER: [(&str, &str); 3] = [
+    ("agent/src/config/check.rs", "use hyper::Uri;"),
+    ("agent/src/config/check.rs", "use evenkeel_net::get::Asked;"),
+    (
+        "agent/src/outward/mod.rs",
+        "Self::Here => Ok(evenkeel_net::pin::authority(host, port, sha256).await?),",
+    ),
+];
 /// Libraries that a program does not have, although it could.
 const WITHOUT: [(&str, &str); 2] = [("agent", "kubernetes"), ("agent", "store")];
 /// What the store never has in its manifest: it serves nobody and reads no command line.
@@ -178,6 +211,33 @@ fn enforcement_has_no_network_and_no_async_runtime() -> Result<()> {
         .map(|name| format!("enforce depends on {name}"))
         .collect();
     assert_none("enforce decides and writes; whoever talks to others is in the agent", &broken);
+    Ok(())
+}
+
+#[test]
+fn what_enforces_reads_no_strangers_bytes() -> Result<()> {
+    let (mut broken, mut readers) = (Vec::new(), BTreeSet::new());
+    for path in sources()? {
+        let inside = path.strip_prefix(places::repository())?.display().to_string();
+        if !inside.starts_with("agent/src/") || inside.ends_with("tests.rs") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path)?;
+        let product = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let code = product.lines().filter(|line| !line.trim_start().starts_with("//")).map(str::trim);
+        let reads = code.filter(|line| READS_STRANGERS.iter().any(|word| line.contains(word)));
+        let reads = reads.filter(|line| !READS_NO_STRANGER.contains(&(inside.as_str(), *line)));
+        match READERS_OF_STRANGERS.iter().find(|reader| inside.starts_with(*reader)) {
+            Some(reader) => readers.extend(reads.map(|_| *reader)),
+            None => broken.extend(reads.map(|line| format!("{inside}: {line}"))),
+        }
+    }
+    assert_none(
+        "only these modules read strangers' bytes; they run in another process where parts are apart",
+        &broken,
+    );
+    let idle: Vec<_> = READERS_OF_STRANGERS.iter().filter(|reader| !readers.contains(*reader)).collect();
+    assert!(idle.is_empty(), "nothing is read there any more, so that the list can be shorter: {idle:?}");
     Ok(())
 }
 

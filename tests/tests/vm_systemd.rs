@@ -68,6 +68,7 @@ const PARTS: &[Case] = cases![
     in_its_unit_each_part_may_what_it_needs_and_nothing_else,
     enforcement_has_no_gap_while_the_network_part_is_killed,
     nothing_that_was_seen_is_lost_while_enforcement_restarts,
+    systemd_undoes_what_a_killed_enforcing_part_had_set_for_a_while,
     parts_restart_alone_and_stop_with_the_enforcing_one,
     the_reader_connects_to_the_bus_again,
     one_process_and_units_take_each_others_place,
@@ -80,11 +81,22 @@ const PARTS_LONG: &[Case] = cases![
     in_its_unit_each_part_may_what_it_needs_and_nothing_else,
     enforcement_has_no_gap_while_the_network_part_is_killed,
     nothing_that_was_seen_is_lost_while_enforcement_restarts,
+    systemd_undoes_what_a_killed_enforcing_part_had_set_for_a_while,
     parts_restart_alone_and_stop_with_the_enforcing_one,
     the_reader_connects_to_the_bus_again,
     a_part_that_hangs_is_ended_by_its_watchdog,
     one_process_and_units_take_each_others_place,
     a_reader_that_a_starter_started_lists_units,
+];
+
+/// Where each controller has a hierarchy of its own. The rest is as on v2.
+const PARTS_V1: &[Case] = cases![
+    parts:
+    each_part_is_a_unit_with_its_own_user_and_rights,
+    in_its_unit_each_part_may_what_it_needs_and_nothing_else,
+    enforcement_has_no_gap_while_the_network_part_is_killed,
+    nothing_that_was_seen_is_lost_while_enforcement_restarts,
+    parts_restart_alone_and_stop_with_the_enforcing_one,
 ];
 
 #[test]
@@ -132,4 +144,15 @@ fn each_part_is_a_unit_of_its_own_on_debian_13s_kernel() -> Result<()> {
     }
     let cases = machine::scaled(PARTS, PARTS_LONG);
     vm::in_guest(test, guest_with_parts().kernel(Release::Debian13), cases)
+}
+
+#[test]
+fn each_part_is_a_unit_of_its_own_on_v1() -> Result<()> {
+    if !machine::is_emulated() {
+        require!(vm::impossible().is_none(), vm::impossible().unwrap_or_default());
+        let why = "the kernel of this Debian release has no cgroup v1 memory controller";
+        require!(Vm::has_cgroup_v1()?, why);
+    }
+    let cases = &PARTS_V1[..machine::scaled(2, PARTS_V1.len())];
+    vm::in_guest("each_part_is_a_unit_of_its_own_on_v1", guest_with_parts().cgroup_v1(), cases)
 }

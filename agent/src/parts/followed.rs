@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use evenkeel_border::ask::{Connect, Failure};
 use evenkeel_border::coded::Coded as _;
-use evenkeel_border::found::{Found, Problem};
+use evenkeel_border::found::Found;
 use evenkeel_border::link::{Bounds, Channel, Link, Pace};
 use evenkeel_border::order::{Follow, Order, Word};
 use evenkeel_enforce::shared::{SourceProblem, SourceUpdate, UpdateSender, lock};
@@ -24,6 +24,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::Part;
+use super::found::{hand_on, is_bounded, problem};
 use super::keeper::{Duty, ending};
 use crate::outward::Gate;
 use crate::pods::Pods;
@@ -39,8 +40,6 @@ const BOUNDS: Bounds = Bounds {
     packets: 4_000,
     descriptors: false,
 };
-/// Containers and problems of one source at most.
-pub(super) const MOST: usize = 10_000;
 /// Longest name: Kubernetes has 253 bytes, the kernel 255.
 const MOST_NAME: usize = 255;
 /// Shortest id: runtimes' are 64 hexadecimal digits.
@@ -49,8 +48,6 @@ const LEAST_ID: usize = 32;
 const MOST_TOLD: usize = 8;
 /// All that is found of one source at most so often a second; what comes faster waits with the part.
 const FINDS: u32 = 10;
-/// Longest text of a problem.
-const MOST_TEXT: usize = 4 << 10;
 
 /// The work of the runtime's part.
 pub(crate) struct Followed {
@@ -169,12 +166,7 @@ impl Following {
                     let found = Found::of(&found?)?;
                     pace.wait().await;
                     let Some(update) = self.taken(found) else { return Ok(()) };
-                    // Where the converge thread is behind, the part waits with what it finds next.
-                    let mut update = update;
-                    while let Err(back) = self.updates.send(update) {
-                        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-                        update = back;
-                    }
+                    hand_on(&self.updates, update).await;
                 }
                 () = &mut rung => {
                     rung.set(bell.notified());
@@ -195,13 +187,14 @@ impl Following {
 
     /// What of it may be; `None` of a source that it was not asked for.
     fn taken(&self, found: Found) -> Option<SourceUpdate> {
+        let is_bounded = is_bounded(&found);
         let Found { source, address, workloads, problems, healthy } = found;
         let is_asked = match source {
             SourceKind::Cri => self.follow.cri.contains(&address),
             SourceKind::Names => self.follow.roots.first() == Some(&address),
             _ => false,
         };
-        if !is_asked || workloads.len() > MOST || problems.len() > MOST {
+        if !is_asked || !is_bounded {
             return None;
         }
         let mut told: Vec<SourceProblem> = problems.into_iter().map(problem).collect();
@@ -267,17 +260,6 @@ fn is_below(path: &str, above: &str) -> bool {
     rest.is_some_and(|rest| rest.split('/').all(|part| !part.is_empty() && part != "." && part != ".."))
 }
 
-/// A problem as it crosses the border.
-pub(super) fn crossing(SourceProblem { what, where_, why, remedy }: SourceProblem) -> Problem {
-    Problem { what, where_, why, remedy }
-}
-
-/// A problem that crossed it, no longer than it may be.
-pub(crate) fn problem(Problem { what, where_, why, remedy }: Problem) -> SourceProblem {
-    let cut = |text: String| text.chars().take(MOST_TEXT).collect();
-    SourceProblem { what: cut(what), where_: cut(where_), why: cut(why), remedy: cut(remedy) }
-}
-
 /// In the place of the rest; the same whatever they are.
 fn more(address: &str) -> SourceProblem {
     SourceProblem {
@@ -303,8 +285,10 @@ fn refused(workload: &Workload, why: &str) -> SourceProblem {
 mod tests {
     use std::sync::mpsc::sync_channel;
 
+    use evenkeel_border::found::Problem;
     use evenkeel_enforce::shared::Waker;
 
+    use super::super::found::{MOST, MOST_TEXT};
     use super::*;
 
     const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";

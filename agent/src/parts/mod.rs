@@ -6,7 +6,7 @@
 //!     |                                                -- border --  reader: manifests, unit files, the system bus
 //!     |  starts before it gives up anything
 //!     v
-//! starter: CAP_SETUID, CAP_SETGID, CAP_KILL and nothing else; makes a part anew when it ends
+//! starter: a user that is not root; CAP_SETUID, CAP_SETGID, CAP_KILL and nothing else; makes a part anew when it ends
 //! ```
 //!
 //! Where a service manager starts each as a unit of its own there is no starter, and parts connect to the enforcing one ([`activation`]).
@@ -19,6 +19,7 @@ pub(crate) mod activation;
 pub(crate) mod confine;
 pub(crate) mod connector;
 pub(crate) mod followed;
+pub(crate) mod found;
 pub(crate) mod keeper;
 mod life;
 pub(crate) mod network;
@@ -92,8 +93,9 @@ pub(crate) struct Given {
     /// Socket of the enforcing part; without, the border is on standard input.
     #[arg(long, value_name = "PATH")]
     pub border: Option<std::path::PathBuf>,
-    /// The part runs also where the kernel filters no calls.
-    #[arg(long)]
+    /// The part runs also where the kernel filters no calls. A drop-in for all units of parts sets it for each of them by its variable, which
+    /// the enforcing part reads as its configuration.
+    #[arg(long, env = "EVENKEEL_AGENT_PARTS__ALLOW_UNCONFINED")]
     pub allow_unconfined: bool,
 }
 
@@ -123,10 +125,14 @@ pub(crate) fn run(
             anyhow::bail!("the enforcing part is the agent itself: run it without a subcommand")
         }
         (_, Some(victims)) => {
-            if part == Part::Enforcing {
-                drop_all_except(&needed(Feature::ALL)).context("capabilities of the enforcing part")?;
+            match part {
+                Part::Starter => starter::give_up(given)?,
+                Part::Enforcing => {
+                    drop_all_except(&needed(Feature::ALL)).context("capabilities of the enforcing part")?;
+                    confine::confine(part, given)?;
+                }
+                _ => confine::confine(part, given)?,
             }
-            confine::confine(part, given)?;
             probe::run(victims)
         }
     }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
+use nix::libc;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::kill;
@@ -32,6 +33,34 @@ pub(crate) struct Victims {
     /// Unix sockets to connect to.
     #[arg(long, value_name = "PATH")]
     pub connect: Vec<PathBuf>,
+}
+
+/// Calls that are tried with arguments that are nothing a kernel could act on.
+const CALLS: [(&str, i64, &[i64]); 9] = [
+    ("bpf", libc::SYS_bpf, &[-1]),
+    ("io_uring_setup", libc::SYS_io_uring_setup, &[-1]),
+    ("keyctl", libc::SYS_keyctl, &[-1]),
+    ("perf_event_open", libc::SYS_perf_event_open, &[0]),
+    ("pidfd_getfd", libc::SYS_pidfd_getfd, &[-1]),
+    ("ptrace", libc::SYS_ptrace, &[-1]),
+    ("setns", libc::SYS_setns, &[-1]),
+    // Memory that becomes code.
+    ("code", libc::SYS_mmap, &[0, 4096, CODE, ANONYMOUS, -1]),
+    // One that no kernel has yet.
+    ("unheard-of", 999, &[-1]),
+];
+/// PROT_READ and PROT_EXEC, and MAP_PRIVATE and MAP_ANONYMOUS, of mmap(2).
+const CODE: i64 = 0x5;
+const ANONYMOUS: i64 = 0x22;
+
+/// What the kernel answers a call by its number; the arguments that are not given are 0.
+#[allow(unsafe_code)]
+pub(super) fn attempt(number: i64, arguments: &[i64]) -> Result<(), Errno> {
+    let given = |at: usize| arguments.get(at).copied().unwrap_or_default();
+    // SAFETY: the arguments are numbers: none is the address of anything in this process, so that the kernel neither reads nor writes its
+    // memory, and a mapping that is made is a new one.
+    let answer = unsafe { libc::syscall(number, given(0), given(1), given(2), given(3), given(4), given(5)) };
+    if answer == -1 { Err(Errno::last()) } else { Ok(()) }
 }
 
 /// Tries all of it and prints a line an attempt: what, and `ok` or the error's name.
@@ -85,6 +114,9 @@ pub(crate) fn run(victims: &Victims) -> anyhow::Result<()> {
     tell("mount", mount(Some("none"), "/nonexistent", Some("tmpfs"), MsFlags::empty(), none))?;
     tell("chroot", chroot("/"))?;
     tell("setuid:0", setuid(Uid::from_raw(0)))?;
+    for (name, number, arguments) in CALLS {
+        tell(name, attempt(number, arguments))?;
+    }
     tell("execve", std::process::Command::new("/bin/true").status().map(drop).map_err(errno))?;
     Ok(())
 }

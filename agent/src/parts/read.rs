@@ -20,7 +20,7 @@ use evenkeel_model::workload::{SourceKind, Workload};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::followed::{MOST, problem};
+use super::found::{hand_on, is_bounded, problem};
 use super::keeper::{Duty, ending};
 use super::starter::Starter;
 use super::{Part, connector, units};
@@ -112,15 +112,10 @@ async fn follow(
     loop {
         let found = Found::of(&channel.receive().await?)?;
         let is_asked = found.source == SourceKind::Systemd && found.address == ADDRESS;
-        if !is_asked || found.workloads.len() > MOST || found.problems.len() > MOST {
+        if !is_asked || !is_bounded(&found) {
             return Ok(());
         }
-        let mut update = taken(found, known).await?;
-        // Where the converge thread is behind, the reader waits with what it finds next.
-        while let Err(back) = updates.send(update) {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            update = back;
-        }
+        hand_on(updates, taken(found, known).await?).await;
     }
 }
 

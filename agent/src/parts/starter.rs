@@ -1,5 +1,6 @@
 //! The process that starts the others. It begins before the enforcing part gives up any right, and keeps three capabilities: for another
-//! user and group of what it starts, and to end it. It reads what the enforcing part tells it, and nothing else.
+//! user and group of what it starts, and to end it. It is a user of its own and may not become root again, whose are the files of every
+//! cgroup. It reads what the enforcing part tells it, and nothing else.
 //!
 //! It ends with the enforcing part, and what it started ends with the border that is closed then.
 
@@ -17,8 +18,15 @@ use anyhow::Context as _;
 use evenkeel_border::socket;
 use evenkeel_enforce::shared::lock;
 use evenkeel_host::caps::{UsableCapability, drop_all_except, held};
+use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 
 use super::{Given, Part, confine, connector};
+
+/// User and group of the starter: the first that no part is given (`parts.network_uid` and the others).
+pub(crate) const UID: u32 = 65_533;
+/// What it keeps.
+const KEPT: [UsableCapability; 3] =
+    [UsableCapability::SetUid, UsableCapability::SetGid, UsableCapability::Kill];
 
 /// Longest message: a word and a number, or the text of an error.
 const MOST_BYTES: usize = 512;
@@ -166,19 +174,14 @@ type Running = Arc<Mutex<BTreeMap<Part, Child>>>;
 /// # Errors
 /// When its socket cannot be used.
 pub(crate) fn run(given: &Given, logging: &Logging) -> anyhow::Result<()> {
-    confine::no_dump();
-    if let Err(error) =
-        drop_all_except(&[UsableCapability::SetUid, UsableCapability::SetGid, UsableCapability::Kill])
-    {
-        tracing::warn!(%error, "capabilities of the process that starts the others could not be dropped");
-    }
+    close_others()?;
+    give_up(given)?;
     super::ignore_signals(given)?;
-    let socket =
-        Arc::new(io::stdin().as_fd().try_clone_to_owned().context("no socket of the enforcing part")?);
     let running = Running::default();
     let mut buffer = [0; MOST_BYTES];
     loop {
-        let received = socket::receive(&*socket, &mut buffer).context("the enforcing part cannot be read")?;
+        let received =
+            socket::receive(io::stdin(), &mut buffer).context("the enforcing part cannot be read")?;
         let text = String::from_utf8_lossy(&buffer[..received.length]);
         if text.is_empty() {
             return Ok(());
@@ -191,16 +194,44 @@ pub(crate) fn run(given: &Given, logging: &Logging) -> anyhow::Result<()> {
                     Ok(child) => {
                         let pid = child.id();
                         lock(&running).insert(part, child);
-                        say(&socket, &format!("started {name} {pid}"));
-                        watch(&socket, &running, part, pid)?;
+                        say(&format!("started {name} {pid}"));
+                        watch(&running, part, pid)?;
                     }
-                    Err(error) => say(&socket, &format!("failed {name} {error}")),
+                    Err(error) => say(&format!("failed {name} {error}")),
                 }
             }
             (Some(("kill", part)), _) => end(&running, part),
             _ => {}
         }
     }
+}
+
+/// Closes what it inherited of whoever started the agent, and would hand on; must be called before it has opened anything itself.
+fn close_others() -> anyhow::Result<()> {
+    let listed = std::fs::read_dir("/proc/self/fd").context("descriptors cannot be listed")?;
+    let numbers: Vec<i32> =
+        listed.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for number in numbers.into_iter().filter(|number| *number > 2) {
+        // The directory's own is closed already.
+        let _ignored = nix::unistd::close(number);
+    }
+    Ok(())
+}
+
+/// Gives up everything but what starting needs, for good; must be called before any thread starts.
+///
+/// # Errors
+/// When it would stay root, or not be confined.
+pub(super) fn give_up(given: &Given) -> anyhow::Result<()> {
+    // Twice: the bounding set is root's to cut, and what is kept is taken up again as another user.
+    drop_all_except(&KEPT).context("capabilities of the process that starts the others")?;
+    nix::sys::prctl::set_keepcaps(true).context("capabilities do not outlive the change of the user")?;
+    let (uid, gid) = (Uid::from_raw(UID), Gid::from_raw(UID));
+    setgroups(&[]).context("groups cannot be given up")?;
+    setresgid(gid, gid, gid).context("the group cannot be changed")?;
+    setresuid(uid, uid, uid).context("the user cannot be changed")?;
+    drop_all_except(&KEPT).context("capabilities of the process that starts the others")?;
+    confine::confine(Part::Starter, given)
 }
 
 /// Ends what runs, whose thread then says so.
@@ -220,8 +251,8 @@ fn end_at_once(running: &Running, part: Part) {
 }
 
 /// Says when what was started ends. It is looked for ten times a second, so that it can be killed in between.
-fn watch(socket: &Arc<OwnedFd>, running: &Running, part: Part, pid: u32) -> anyhow::Result<()> {
-    let (socket, running) = (Arc::clone(socket), Arc::clone(running));
+fn watch(running: &Running, part: Part, pid: u32) -> anyhow::Result<()> {
+    let running = Arc::clone(running);
     let watched = move || loop {
         thread::sleep(Duration::from_millis(100));
         let mut running = lock(&running);
@@ -233,16 +264,17 @@ fn watch(socket: &Arc<OwnedFd>, running: &Running, part: Part, pid: u32) -> anyh
             Err(error) => error.to_string(),
         };
         running.remove(&part);
-        return say(&socket, &format!("ended {} {pid} {status}", part.name()));
+        return say(&format!("ended {} {pid} {status}", part.name()));
     };
     thread::Builder::new().name("watch".to_owned()).spawn(watched).context("cannot start a thread")?;
     Ok(())
 }
 
-fn say(socket: &OwnedFd, text: &str) {
+/// Over its standard input, which is the one descriptor that it keeps beside the log's.
+fn say(text: &str) {
     let text: String = text.chars().take(MOST_BYTES / 4).collect();
     // The enforcing part has ended: so does this loop.
-    let _ignored = socket::send(socket, text.as_bytes(), None);
+    let _ignored = socket::send(io::stdin(), text.as_bytes(), None);
 }
 
 #[cfg(test)]

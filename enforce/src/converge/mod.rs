@@ -33,6 +33,7 @@ pub(crate) mod roster;
 pub mod rules;
 mod score;
 mod shed;
+mod stream;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -256,6 +256,10 @@ impl ScoreLoop {
         turn: &mut Turn,
     ) -> Result<Option<Verdict>, HostError> {
         let Some(freezer) = freezer.filter(|_| self.freeze_failures < FREEZE_TRIES) else { return Ok(None) };
+        // Noted before it is made, so that whoever comes after a crash can thaw; frozen by nobody's knowledge it would stay.
+        if !env.journal.begin_transient(&freeze_write(freezer, true)) {
+            return Ok(None);
+        }
         let frozen = self.pass_frozen(env, cgroup, freezer);
         let result = match frozen {
             // Somebody else paused it: it cannot fork either, and thawing is their business.
@@ -284,7 +288,7 @@ impl ScoreLoop {
         Ok(Some(Verdict::Again(Duration::from_millis(1))))
     }
 
-    /// The freeze is noted before it is made, so that whoever starts after a crash can thaw.
+    /// The freeze has been noted; what was undone is noted as well.
     fn pass_frozen(
         &mut self,
         env: &mut Env<'_>,
@@ -293,7 +297,6 @@ impl ScoreLoop {
     ) -> Result<Result<Pass, HostError>, FreezeError> {
         let (reader, ticks, config, holds) = (env.reader, env.ticks, env.config, env.holds);
         let journal: &mut Journal = env.journal;
-        journal.begin_transient(&freeze_write(freezer, true));
         let result = with_frozen(reader, env.writer, freezer, config.freeze_max, |writer| {
             let mut inner = Env { reader, writer, journal: &mut *journal, ticks, config, holds };
             self.frozen_passes(&mut inner, cgroup)

@@ -22,6 +22,7 @@ use evenkeel_host::write::CgroupRef;
 
 use super::nursery::Nurseries;
 use super::shed::{Shed, Step};
+use super::stream::{Stream, told};
 use crate::stats::Stats;
 
 /// Number of a container in the converger's table; never reused.
@@ -55,13 +56,13 @@ pub(super) struct Notices {
 
 /// Sources of wake-ups, each of which may be missing.
 pub(super) struct Wake {
-    connector: Option<ProcConnector>,
+    stream: Stream,
     watch: Option<CgroupWatch>,
     nurseries: Nurseries,
     tree: Arc<CgroupTree>,
     roots: Roots,
-    /// Why an event source is missing, with the remedy.
-    pub(super) why: Option<String>,
+    /// Why changes of the tree are not told, or not all, with the remedy.
+    cgroups_why: Option<String>,
     keys: HashMap<CgroupRef, Key>,
     by_path: HashMap<Arc<str>, Key>,
     parents: HashMap<CgroupRef, usize>,
@@ -95,28 +96,18 @@ impl Wake {
         tree: Arc<CgroupTree>,
         roots: Roots,
     ) -> Self {
-        let mut why = Vec::new();
-        let connector = match connector {
-            Some(Ok(connector)) => Some(connector),
-            Some(Err(error)) => {
-                why.push(told("process events", &error));
-                None
-            }
-            None => {
-                why.push("process events: turned off by features.proc_connector".to_owned());
-                None
-            }
-        };
+        let mut cgroups_why = None;
+        let watch = CgroupWatch::new(Arc::clone(&tree));
         let mut watch =
-            CgroupWatch::new(Arc::clone(&tree)).map_err(|error| why.push(told("cgroup events", &error))).ok();
+            watch.map_err(|error| cgroups_why = Some(format!("cgroup events: {}", told(&error)))).ok();
         let nurseries = Nurseries::open(&tree, watch.as_mut());
         Self {
-            connector,
+            stream: Stream::of(connector),
             watch,
             nurseries,
             tree,
             roots,
-            why: (!why.is_empty()).then(|| why.join("; ")),
+            cgroups_why,
             keys: HashMap::new(),
             by_path: HashMap::new(),
             parents: HashMap::new(),
@@ -132,13 +123,14 @@ impl Wake {
 
     /// True when process events arrive.
     pub(super) fn has_process_events(&self) -> bool {
-        self.connector.is_some() && !self.shed.is_shut()
+        self.stream.open().is_some() && !self.shed.is_shut()
     }
 
     /// Why an event source is missing or shut, with what is promised instead.
     pub(super) fn why(&self) -> Option<String> {
-        let shut = (self.connector.is_some() && self.shed.is_shut()).then(Shed::promise);
-        let parts: Vec<String> = self.why.clone().into_iter().chain(shut).collect();
+        let stream = self.stream.why().map(|why| format!("process events: {why}"));
+        let shut = (self.stream.open().is_some() && self.shed.is_shut()).then(Shed::promise);
+        let parts: Vec<String> = stream.into_iter().chain(self.cgroups_why.clone()).chain(shut).collect();
         (!parts.is_empty()).then(|| parts.join("; "))
     }
 
@@ -149,7 +141,7 @@ impl Wake {
 
     /// When to read though nothing wakes us.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.connector.as_ref().and_then(|_| self.shed.due())
+        self.stream.due().or_else(|| self.stream.open().and_then(|_| self.shed.due()))
     }
 
     /// True when changes of the tree arrive.
@@ -159,7 +151,7 @@ impl Wake {
 
     /// Descriptors to poll for reading.
     pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let listening = self.connector.iter().filter(|_| self.shed.is_listening());
+        let listening = self.stream.open().into_iter().filter(|_| self.shed.is_listening());
         listening.map(AsFd::as_fd).chain(self.watch.iter().map(AsFd::as_fd))
     }
 
@@ -173,9 +165,9 @@ impl Wake {
         if let Err(error) = watched
             && !error.is_gone()
         {
-            let what = told("cgroup events of some containers", &error);
+            let what = format!("cgroup events of some containers: {}", told(&error));
             tracing::debug!(%cgroup, %error, "ignoring: not watched, the audit finds changes");
-            self.why.get_or_insert(what);
+            self.cgroups_why.get_or_insert(what);
         }
         for parent in parents {
             let count = self.parents.entry(parent.clone()).or_insert(0);
@@ -218,7 +210,7 @@ impl Wake {
 
     /// Remembers the processes of a container, so that their execs need no lookup.
     pub(super) fn learn(&mut self, key: Key, pids: impl Iterator<Item = u32>) {
-        if self.connector.is_none() {
+        if self.stream.open().is_none() {
             return;
         }
         if self.pids.len() > MAX_PIDS {
@@ -234,7 +226,10 @@ impl Wake {
     }
 
     fn read_processes(&mut self, now: Instant, stats: &Stats, notices: &mut Notices) {
-        let Some(connector) = self.connector.as_ref() else { return };
+        if self.stream.renew(now) {
+            self.missed(notices);
+        }
+        let Some(connector) = self.stream.open() else { return };
         match self.shed.step(now) {
             Step::Wait => return,
             Step::Read => {}
@@ -242,16 +237,13 @@ impl Wake {
                 if let Err(error) = connector.resume() {
                     tracing::debug!(%error, "ignoring: process events stay shut until the next try");
                 }
-                self.pids.clear();
-                notices.all = true;
-                self.changed = true;
+                self.missed(notices);
             }
         }
         let mut events = std::mem::take(&mut self.processes);
-        if let Err(error) = connector.read(&mut events) {
-            self.why = Some(told("process events", &error));
-            tracing::warn!(%error, "process events ended; new processes are found by the audit");
-            self.connector = None;
+        if let Some(Err(error)) = self.stream.open().map(|connector| connector.read(&mut events)) {
+            self.stream.broke(&error, now);
+            self.changed = true;
         }
         stats.process_events.add(events.len() as u64);
         self.shut_in_storm(events.len(), now, stats);
@@ -288,12 +280,19 @@ impl Wake {
         self.processes = events;
     }
 
+    /// Events were not told for a while: every container may be wrong.
+    fn missed(&mut self, notices: &mut Notices) {
+        self.pids.clear();
+        notices.all = true;
+        self.changed = true;
+    }
+
     /// Shuts the stream when there is too much of it.
     fn shut_in_storm(&mut self, events: usize, now: Instant, stats: &Stats) {
         if !self.shed.took(events, now) {
             return;
         }
-        let Some(connector) = self.connector.as_ref() else { return };
+        let Some(connector) = self.stream.open() else { return };
         if let Err(error) = connector.pause() {
             tracing::debug!(%error, "ignoring: process events are not read, though they arrive");
         }
@@ -330,7 +329,7 @@ impl Wake {
                 Ok(0) => break,
                 Ok(_) => {}
                 Err(error) => {
-                    self.why = Some(told("cgroup events", &error));
+                    self.cgroups_why = Some(format!("cgroup events: {}", told(&error)));
                     tracing::warn!(%error, "cgroup events ended; changes are found by the audit");
                     self.watch = None;
                     break;
@@ -407,10 +406,6 @@ impl Budget {
 fn concerns_us(file: &str) -> bool {
     let is_knob = |knob: Knob| knob.is_of_container() && knob.file() == file;
     file == "cgroup.procs" || file == "tasks" || Knob::ALL.into_iter().any(is_knob)
-}
-
-fn told(what: &str, error: &HostError) -> String {
-    error.remedy().map_or_else(|| format!("{what}: {error}"), |remedy| format!("{what}: {error} ({remedy})"))
 }
 
 /// The cgroups above one, nearest first, without the root.

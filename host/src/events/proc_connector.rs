@@ -70,6 +70,16 @@ impl ProcConnector {
         Ok(connector)
     }
 
+    /// Subscribes again where this subscription broke: over the same socket, which may be of a namespace that this process is not in, or else
+    /// over a new one.
+    ///
+    /// # Errors
+    /// As [`ProcConnector::open`].
+    pub fn renewed(&self) -> Result<Self, HostError> {
+        let again = self.fd.try_clone().ok().and_then(|fd| Self::over(fd).ok());
+        again.map_or_else(Self::open, Ok)
+    }
+
     /// Outside the initial process or user namespace the kernel passes the request over in silence.
     fn await_consent(&self) -> Result<(), HostError> {
         let begun = Instant::now();

@@ -411,7 +411,10 @@ impl VmBuilder {
         qemu.args(["-m", &self.memory_mib.to_string(), "-smp", &self.processors.to_string()]);
         qemu.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initrd);
         // The kernel gives up on a timer that does not tick in its first moments, as on a busy machine it may not.
-        qemu.args(["-append", "console=ttyS0 panic=-1 psi=1 no_timer_check quiet"]);
+        let is_legacy = self.systemd && self.cgroups == Cgroups::V1;
+        let legacy = if is_legacy { " systemd.unified_cgroup_hierarchy=0" } else { "" };
+        let line = format!("console=ttyS0 panic=-1 psi=1 no_timer_check quiet{legacy}");
+        qemu.args(["-append", &line]);
         if let Some(disk) = disk {
             let rate = self.disk_rate_mib.map(|mib| format!(",throttling.bps-total={}", mib << 20));
             let rate = rate.unwrap_or_default();

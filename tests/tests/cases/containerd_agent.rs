@@ -5,6 +5,7 @@ use anyhow::{Context, Result};
 use evenkeel_proto::v1::{ContainerStatus, ConvergeState, GetStatusResponse, PartStatus, QosClass};
 use evenkeel_tests::cgroups::Tier;
 use evenkeel_tests::image::Image;
+use evenkeel_tests::matrix::the_starter_keeps_nothing_but_starting;
 use evenkeel_tests::processes::{memory_total, score, set_score};
 use evenkeel_tests::product::{Agent, AgentSetup, AskAgent, await_score, directory};
 use evenkeel_tests::runtime::{self, ContainerSpec, Pod, PodSpec, Runtime, resources};
@@ -214,6 +215,8 @@ pub(crate) fn an_agent_inside_a_pod_has_its_parts_started_by_one_parent() -> Res
             });
             found.with_context(log)
         };
+        let enforcing = part("enforcing", 0)?;
+        the_starter_keeps_nothing_but_starting(Pid::from_raw(enforcing.pid.try_into()?)).with_context(log)?;
         for (name, uid) in [("network", 65_530), ("runtime", 65_531)] {
             let first = part(name, 0)?;
             assert_eq!(

@@ -1,5 +1,6 @@
 //! What an agent in three processes does as one in a single process does, and what it does when a part is killed, stopped or held up.
 
+use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -7,12 +8,14 @@ use std::os::unix::net::UnixStream;
 use anyhow::{Context as _, Result, ensure};
 use evenkeel_proto::v1::PartStatus;
 use evenkeel_tests::cgroups::Tier;
+use evenkeel_tests::matrix::the_starter_keeps_nothing_but_starting;
 use evenkeel_tests::processes::score;
 use evenkeel_tests::product::{Agent, Manifest, Pair, Site, await_acknowledged, await_score, kept};
 use evenkeel_tests::runtime::scripted::{Events, Scripted, Told};
 use evenkeel_tests::{machine, require, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use procfs::process::{FDTarget, Process};
 
 /// Users of the network's part, the runtime's and the reader.
 const NETWORK: u32 = 65_530;
@@ -40,6 +43,16 @@ fn pid(part: &PartStatus) -> Result<Pid> {
     Ok(Pid::from_raw(part.pid.try_into()?))
 }
 
+/// How many sockets of TCP and UDP a process has open.
+fn network_sockets(pid: Pid) -> Result<usize> {
+    let process = Process::new(pid.as_raw())?;
+    let inodes = [process.tcp()?, process.tcp6()?].concat().into_iter().map(|entry| entry.inode);
+    let udp = [process.udp()?, process.udp6()?].concat().into_iter().map(|entry| entry.inode);
+    let inodes: BTreeSet<u64> = inodes.chain(udp).collect();
+    let is_one = |target: &FDTarget| matches!(target, FDTarget::Socket(inode) if inodes.contains(inode));
+    Ok(process.fd()?.flatten().filter(|one| is_one(&one.target)).count())
+}
+
 #[test]
 fn an_agent_in_three_processes_says_who_may_what_and_answers_as_one() -> Result<()> {
     require!(machine::is_root(), "an agent needs root");
@@ -53,6 +66,9 @@ fn an_agent_in_three_processes_says_who_may_what_and_answers_as_one() -> Result<
         let part = part(&agent, name)?;
         assert_eq!((part.uid, part.capabilities.len(), part.no_new_privs), (uid, 0, true), "{part:?}");
     }
+    the_starter_keeps_nothing_but_starting(agent.daemon().pid()?)?;
+    assert_eq!(network_sockets(agent.daemon().pid()?)?, 0);
+    assert!(network_sockets(pid(&network(&agent)?)?)? > 0, "none of the part that serves /metrics was seen");
     let status = agent.ask().status()?;
     assert_eq!(status.parts_mode, "three-processes");
     let own = status.parts.iter().find(|part| part.name == "enforcing").context("no enforcing part")?;

@@ -1,21 +1,23 @@
 //! The agent with a unit for each part, on a machine whose first process is systemd. Every case runs in the guest, one after the other on one
 //! boot, with the units as they are shipped.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::UnixListener;
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use evenkeel_proto::v1::{GetStatusResponse, PartStatus};
-use evenkeel_tests::processes::score;
+use evenkeel_tests::matrix::{Answers, Around, PARTS, UNITS, Victims, answers};
+use evenkeel_tests::processes::{field, score};
 use evenkeel_tests::product::RecommenderSetup;
 use evenkeel_tests::{figures, machine, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::{Value, json};
 
 use crate::units::{HOLD, ask, directory, property, systemctl, unit_file, write};
 
@@ -70,13 +72,6 @@ fn await_another(unit: &str, before: Pid) -> Result<Pid> {
         Ok((now.as_raw() != 0 && now != before).then_some(now))
     });
     found.with_context(log)
-}
-
-/// A field of a process' status.
-fn field(pid: Pid, name: &str) -> Result<String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).with_context(|| format!("{pid} is gone"))?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    Ok(line.with_context(|| format!("no {name} of {pid}"))?.trim().to_owned())
 }
 
 fn network_of(pid: impl std::fmt::Display) -> Result<String> {
@@ -146,7 +141,7 @@ pub(crate) fn each_part_is_a_unit_with_its_own_user_and_rights() -> Result<()> {
 }
 
 /// What a part's unit and its own confinement together let it do, as the kernel answers; by attempt.
-fn probed(name: &str, victims: &[String]) -> Result<BTreeMap<String, String>> {
+fn probed(name: &str, victims: &Victims) -> Result<Answers> {
     let shipped = fs::read_to_string(format!("/etc/systemd/system/evenkeel-agent-{name}.service"))?;
     let own = [
         "Requires=",
@@ -157,6 +152,7 @@ fn probed(name: &str, victims: &[String]) -> Result<BTreeMap<String, String>> {
         "Sockets=",
         "Type=",
         "ExecStart=",
+        "ExecStopPost=",
         "Restart",
         "WatchdogSec=",
     ];
@@ -165,7 +161,7 @@ fn probed(name: &str, victims: &[String]) -> Result<BTreeMap<String, String>> {
     let program = format!(
         "Type=oneshot\nExecStart=/usr/bin/evenkeel-agent part {name} --readable /sys/fs/cgroup --probe {}\n\
          StandardError=file:{said}",
-        victims.join(" ")
+        victims.flags().join(" ")
     );
     let text: Vec<&str> = sandbox
         .flat_map(|line| if line == "[Service]" { vec![line, &program] } else { vec![line] })
@@ -174,70 +170,19 @@ fn probed(name: &str, victims: &[String]) -> Result<BTreeMap<String, String>> {
     unit_file(&unit, &text.join("\n"))?;
     systemctl(&["daemon-reload"])?;
     systemctl(&["start", &unit]).with_context(|| fs::read_to_string(&said).unwrap_or_default())?;
-    let said = fs::read_to_string(said)?;
-    let lines = said.lines().filter_map(|line| line.strip_prefix("probe ")?.rsplit_once(' '));
-    Ok(lines.map(|(what, how)| (what.to_owned(), how.to_owned())).collect())
+    Ok(answers(&fs::read_to_string(said)?))
 }
 
 /// Part x action, where each part is in its unit's sandbox beside its own confinement.
 pub(crate) fn in_its_unit_each_part_may_what_it_needs_and_nothing_else() -> Result<()> {
-    let secret = "/etc/evenkeel/secret";
-    write(secret, "root's")?;
-    fs::set_permissions(secret, Permissions::from_mode(0o600))?;
-    let open = "/etc/open-to-all";
-    write(open, "readable by all")?;
-    let runtime = "/run/a-runtime.sock";
-    let _listener = UnixListener::bind(runtime)?;
-    fs::set_permissions(runtime, Permissions::from_mode(0o777))?;
-    let knob = directory(DB)?.join("cgroup.procs").display().to_string();
-    let victim = main_pid(DB)?.to_string();
-    let mut victims: Vec<String> = Vec::new();
-    for (flag, value) in [
-        ("--pid", &*victim),
-        ("--read", open),
-        ("--read", secret),
-        ("--write", &knob),
-        ("--connect", runtime),
-    ] {
-        victims.extend([flag.to_owned(), value.to_owned()]);
-    }
-    let answers = ["enforcing", "network", "runtime", "reader"].map(|name| probed(name, &victims));
-    let [enforcing, network, runtimes, reader] = answers;
-    let answers = [enforcing?, network?, runtimes?, reader?];
-    let (connect, write) = (format!("connect:{runtime}"), format!("write:{knob}"));
-    let (open, secret) = (format!("read:{open}"), format!("read:{secret}"));
-    // What is tried, and what the enforcing part, the network's, and the runtime's and the reader get.
-    let table = [
-        ("socket:inet", "EPERM", "ok", "EPERM"),
-        ("socket:inet6", "EPERM", "ok", "EPERM"),
-        ("bind:loopback", "EPERM", "ok", "EPERM"),
-        ("socket:unix", "ok", "EPERM", "EPERM"),
-        ("socket:netlink", "EAFNOSUPPORT", "ok", "EPERM"),
-        ("socket:packet", "EPERM", "EPERM", "EPERM"),
-        ("socket:vsock", "EPERM", "EPERM", "EPERM"),
-        (&connect, "ok", "EPERM", "EPERM"),
-        (&write, "ok", "EACCES", "EACCES"),
-        (&open, "ok", "EACCES", "EACCES"),
-        (&secret, "ok", "EACCES", "EACCES"),
-        ("oom_score_adj", "ok", "ENOENT", "ENOENT"),
-        ("environ", "EACCES", "ENOENT", "ENOENT"),
-        ("mem", "EACCES", "ENOENT", "ENOENT"),
-        ("kill", "ok", "EPERM", "EPERM"),
-        ("process_vm_readv", "EPERM", "EPERM", "EPERM"),
-        ("unshare:user", "EPERM", "EPERM", "EPERM"),
-        ("unshare:mount", "EPERM", "EPERM", "EPERM"),
-        ("mount", "EPERM", "EPERM", "EPERM"),
-        ("chroot", "EPERM", "EPERM", "EPERM"),
-        ("setuid:0", "ok", "EPERM", "EPERM"),
-        ("execve", "ok", "EPERM", "EPERM"),
-    ];
-    let mut wrong = Vec::new();
-    for (what, first, second, third) in table {
-        let got = answers.each_ref().map(|answers| answers.get(what).cloned().unwrap_or_default());
-        if got != [first, second, third, third] {
-            wrong.push(format!("{what}: {got:?}, not {:?}", [first, second, third, third]));
-        }
-    }
+    // Below /etc, which no unit has a directory of its own for.
+    let place = Path::new("/etc/victims");
+    fs::create_dir_all(place)?;
+    fs::set_permissions(place, Permissions::from_mode(0o755))?;
+    let victims = Victims::new(place, directory(DB)?.join("cgroup.procs"), main_pid(DB)?)?;
+    let answers: Vec<_> =
+        PARTS.into_iter().take(UNITS).map(|name| probed(name, &victims)).collect::<Result<_>>()?;
+    let wrong = victims.wrong(Around::Unit, &answers);
     ensure!(wrong.is_empty(), "{wrong:#?}");
     Ok(())
 }
@@ -304,6 +249,47 @@ pub(crate) fn nothing_that_was_seen_is_lost_while_enforcement_restarts() -> Resu
     await_parts()?;
     assert!((2..1000).contains(&score(main_pid(DB)?)?));
     recommender.stop()
+}
+
+/// Has a ledger of the agent say something more.
+fn noted(ledger: &str, line: &Value) -> Result<()> {
+    let path = format!("/var/lib/evenkeel/agent/{ledger}.jsonl");
+    let mut file = fs::File::options().append(true).open(&path).with_context(|| format!("no {path}"))?;
+    writeln!(file, "{line}").context("cannot write a ledger")
+}
+
+/// However the enforcing part ends, and though nothing starts it again, systemd has undone what it had set for a while, by its ledgers. Here
+/// somebody else sets and notes it, while the part is stopped.
+pub(crate) fn systemd_undoes_what_a_killed_enforcing_part_had_set_for_a_while() -> Result<()> {
+    let enforcing = main_pid(ENFORCING)?;
+    let processes = fs::read_to_string(directory(ENFORCING)?.join("cgroup.procs"))?;
+    assert_eq!(processes.trim(), enforcing.to_string(), "there is a guardian");
+    let once = "/run/systemd/system/evenkeel-agent-enforcing.service.d/once.conf";
+    write(once, "[Service]\nRestart=no\nExecStartPre=/bin/sh -c 'exit 1'\n")?;
+    systemctl(&["daemon-reload"])?;
+    let at = directory(DB)?;
+    let (high, freeze) = (at.join("memory.high"), at.join("cgroup.freeze"));
+    let now = |file: &Path| fs::read_to_string(file).map(|text| text.trim().to_owned());
+    let before = now(&high)?;
+    kill(enforcing, Signal::SIGSTOP)?;
+    let path = at.display().to_string().replace("/sys/fs/cgroup", "");
+    let place = json!({ "hierarchy": "unified", "path": path, "inode": fs::metadata(&at)?.ino() });
+    let held =
+        json!({ "what": "held", "target": place, "knob": "memory.high", "old": before, "new": "1073741824" });
+    noted("transients", &held)?;
+    noted("journal", &json!({ "what": "frozen", "target": place }))?;
+    fs::write(&high, "1073741824")?;
+    fs::write(&freeze, "1")?;
+    kill(enforcing, Signal::SIGKILL)?;
+    let is_undone = || now(&high).is_ok_and(|now| now == before) && now(&freeze).is_ok_and(|now| now == "0");
+    wait::until_true("what was set for a while to be undone", is_undone).with_context(log)?;
+    assert_eq!(property(ENFORCING, "MainPID")?, "0", "there is another enforcing part");
+    fs::remove_file(once)?;
+    systemctl(&["daemon-reload"])?;
+    // Parts that came back meanwhile had it started again, in vain.
+    systemctl(&["reset-failed"])?;
+    systemctl(&["start", TARGET])?;
+    await_parts().map(|_| ())
 }
 
 /// Each of the parts without rights may be restarted by itself; with the enforcing part all stop, and with the target all come.

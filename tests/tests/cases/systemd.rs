@@ -48,10 +48,13 @@ fn knob(unit: &str, file: &str) -> Result<Option<String>> {
     }
 }
 
+/// A unit's cgroup; that of the memory controller where each controller has a hierarchy of its own.
 pub(crate) fn directory(unit: &str) -> Result<PathBuf> {
     let cgroup = property(unit, "ControlGroup")?;
     ensure!(!cgroup.is_empty(), "{unit} has no cgroup");
-    Ok(Path::new(ROOT).join(cgroup.trim_start_matches('/')))
+    let is_one = Path::new(ROOT).join("cgroup.controllers").exists();
+    let root = if is_one { ROOT.to_owned() } else { format!("{ROOT}/memory") };
+    Ok(Path::new(&root).join(cgroup.trim_start_matches('/')))
 }
 
 /// Scores of every process of a unit.

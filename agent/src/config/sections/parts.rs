@@ -4,9 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::check::Checker;
+use crate::parts::starter::UID as STARTER;
 
-/// Users of the machine's own begin above the system's; what is beyond is nobody.
-const UIDS: (u32, u32) = (1, 65_533);
+/// Users of the machine's own begin above the system's; what is beyond is the starter and nobody.
+const UIDS: (u32, u32) = (1, STARTER - 1);
 
 section! {
     /// The processes that the agent is made of.

@@ -10,7 +10,6 @@ mod serve;
 
 use std::os::fd::OwnedFd;
 
-use evenkeel_border::ask::Failure;
 use evenkeel_border::coded::Coded as _;
 use evenkeel_border::link::{Bounds, Channel, Link};
 use evenkeel_border::order::{Authority, Call, Order, Renew, Sign};
@@ -18,12 +17,10 @@ use evenkeel_border::told::{Answer, Told};
 use evenkeel_proto::v1;
 use prost::Message as _;
 use tokio::sync::mpsc;
-use tonic::Status;
 
-use super::life::live;
+use super::life::{Obeys, live, not_ours};
 use super::{Given, Part};
 use crate::outward::calls;
-use crate::serve::answers::failure;
 
 /// What this part takes of the enforcing one: answers about some thousand containers to a few dozen people at once.
 const BOUNDS: Bounds =
@@ -34,55 +31,41 @@ const BOUNDS: Bounds =
 /// # Errors
 /// When it has no border, or cannot be confined or begin.
 pub(crate) fn run(given: &Given) -> anyhow::Result<()> {
-    live(Part::Network, given, (BOUNDS, 4), taken)
+    live(Part::Network, given, (BOUNDS, 4), Network)
 }
 
-async fn taken(link: Link, channel: Channel) {
-    let Ok((message, descriptor)) = channel.receive_with().await else { return };
-    let done = match Order::of(&message) {
-        Ok(order) => obey(order, descriptor, &link, &channel).await,
-        Err(error) => Err(error.into()),
-    };
-    if let Err(error) = &done {
-        tracing::debug!(error = format!("{error:#}"), "an order ended");
-    }
-    channel.end(done.map_err(|error| told(&error))).await;
-}
+struct Network;
 
-async fn obey(
-    order: Order,
-    descriptor: Option<OwnedFd>,
-    link: &Link,
-    channel: &Channel,
-) -> anyhow::Result<()> {
-    let answer = match order {
-        Order::Alive => return alive(channel).await,
-        Order::Serve(order) => {
-            let served = serve::run(order, descriptor, link, channel).await;
-            return served
-                .inspect_err(|error| tracing::error!(error = format!("{error:#}"), "nothing is served"));
-        }
-        Order::Stream(call) => return stream(&call, descriptor, channel).await,
-        Order::Sign(Sign { call, request }) => {
-            Answer(calls::sign(&call, descriptor, request).await?).message()
-        }
-        Order::Renew(Renew { call, csr }) => Answer(calls::renew(&call, descriptor, csr.0).await?).message(),
-        Order::Authority(Authority { host, port, sha256 }) => {
-            evenkeel_net::pin::authority(&host, port, &sha256).await?
-        }
-        Order::Kubelet(asked) => kubelet::ask(asked).await.message(),
-        Order::Follow(_) | Order::Stop(_) | Order::Manifest(_) | Order::Units(_) => {
-            anyhow::bail!("this is for another part to do")
-        }
-    };
-    Ok(channel.send(&answer).await?)
-}
-
-/// Sends every message back.
-pub(super) async fn alive(channel: &Channel) -> anyhow::Result<()> {
-    loop {
-        let message = channel.receive().await?;
-        channel.send(&message).await?;
+impl Obeys for Network {
+    async fn obey(
+        &self,
+        order: Order,
+        descriptor: Option<OwnedFd>,
+        link: &Link,
+        channel: &Channel,
+    ) -> anyhow::Result<()> {
+        let answer = match order {
+            Order::Serve(order) => {
+                let served = serve::run(order, descriptor, link, channel).await;
+                return served
+                    .inspect_err(|error| tracing::error!(error = format!("{error:#}"), "nothing is served"));
+            }
+            Order::Stream(call) => return stream(&call, descriptor, channel).await,
+            Order::Sign(Sign { call, request }) => {
+                Answer(calls::sign(&call, descriptor, request).await?).message()
+            }
+            Order::Renew(Renew { call, csr }) => {
+                Answer(calls::renew(&call, descriptor, csr.0).await?).message()
+            }
+            Order::Authority(Authority { host, port, sha256 }) => {
+                evenkeel_net::pin::authority(&host, port, &sha256).await?
+            }
+            Order::Kubelet(asked) => kubelet::ask(asked).await.message(),
+            Order::Alive | Order::Follow(_) | Order::Stop(_) | Order::Manifest(_) | Order::Units(_) => {
+                return Err(not_ours());
+            }
+        };
+        Ok(channel.send(&answer).await?)
     }
 }
 
@@ -108,13 +91,5 @@ async fn stream(call: &Call, descriptor: Option<OwnedFd>, channel: &Channel) -> 
     tokio::select! {
         ended = asking => ended,
         ended = answering => ended,
-    }
-}
-
-/// The end of an order in the border's words: a recommender's refusal as it is.
-fn told(error: &anyhow::Error) -> Failure {
-    match error.chain().find_map(|cause| cause.downcast_ref::<Status>()) {
-        Some(status) => failure(status),
-        None => failure(&Status::unavailable(format!("{error:#}"))),
     }
 }

@@ -5,6 +5,7 @@
 //! alone what is not so, and only within what the enforcing part believes of them. Not owned: what is read
 //! ([`crate::sources::manifests`], [`crate::sources::systemd`]).
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
@@ -20,14 +21,12 @@ use evenkeel_model::resource_type::ResourceTypes;
 use tokio::sync::oneshot;
 
 use super::connector::Helper;
-use super::followed::crossing;
-use super::life::live;
-use super::runtime::{found_of, heard};
+use super::found::{crossing, heard, tell};
+use super::life::{Obeys, live, not_ours};
 use super::starter::Logging;
 use super::{Given, Part};
 use crate::config::scalar::Definitions;
 use crate::config::sections::systemd::{Enabled, Units};
-use crate::serve::answers::failure;
 use crate::sources::manifests::parse;
 use crate::sources::reach::Reach;
 use crate::sources::systemd;
@@ -49,58 +48,53 @@ pub(crate) fn run(given: &Given, logging: &Logging) -> anyhow::Result<()> {
     let tree = cgroup.and_then(|cgroup| CgroupTree::open(&Roots::new(PROC, cgroup)).ok()).map(Arc::new);
     // What has no starter starts by itself what connects it to the bus, while it may.
     let helper = given.border.is_some().then(|| Helper::start(given, logging)).transpose()?.map(Arc::new);
-    live(Part::Reader, given, (BOUNDS, 1), move |link, channel| {
-        taken((link, helper.clone()), channel, tree.clone())
-    })
+    live(Part::Reader, given, (BOUNDS, 1), Reader { tree, helper })
 }
 
-/// The border, and what connects to the bus where the enforcing part has nobody for it.
-type Ways = (Link, Option<Arc<Helper>>);
-
-async fn taken(ways: Ways, channel: Channel, tree: Option<Arc<CgroupTree>>) {
-    let Ok(message) = channel.receive().await else { return };
-    let done = match Order::of(&message) {
-        Ok(Order::Alive) => super::network::alive(&channel).await,
-        Ok(Order::Manifest(manifest)) => match read(&manifest) {
-            Ok(read) => channel.send(&read.message()).await.map_err(Into::into),
-            Err(error) => Err(error),
-        },
-        Ok(Order::Units(units)) => followed(units, tree, ways, &channel).await,
-        Ok(_) => Err(anyhow::anyhow!("this is for another part to do")),
-        Err(error) => Err(error.into()),
-    };
-    let failed = done.map_err(|error| failure(&tonic::Status::unavailable(format!("{error:#}"))));
-    channel.end(failed).await;
-}
-
-/// Follows units, and says what there is until the border ends.
-async fn followed(
-    units: order::Units,
+struct Reader {
     tree: Option<Arc<CgroupTree>>,
-    (link, helper): Ways,
-    channel: &Channel,
-) -> anyhow::Result<()> {
-    let order::Units { slices, is_named } = units;
-    let enabled = if is_named { Enabled::Yes } else { Enabled::Auto };
-    let waker = Waker::new().context("no descriptor for a bell")?;
-    let (sender, updates) = sync_channel(SOURCE_UPDATES_CAP);
-    let updates_of = UpdateSender { sender, waker };
-    let units = Units { enabled, slices };
-    let mut gone = helper.as_ref().map(|helper| helper.gone()).transpose()?;
-    let reach = helper.map_or(Reach::There(link), Reach::Helped);
-    tokio::spawn(crate::panics::restarted("systemd", move || {
-        systemd::run(units.clone(), (tree.clone(), reach.clone()), updates_of.clone())
-    }));
-    let mut found = heard(updates)?;
-    loop {
-        tokio::select! {
-            update = found.recv() => {
-                let update = update.context("the source ended")?;
-                channel.send(&found_of(update).message()).await?;
+    /// What connects to the bus where the enforcing part has nobody for it.
+    helper: Option<Arc<Helper>>,
+}
+
+impl Obeys for Reader {
+    async fn obey(
+        &self,
+        order: Order,
+        _: Option<OwnedFd>,
+        link: &Link,
+        channel: &Channel,
+    ) -> anyhow::Result<()> {
+        match order {
+            Order::Manifest(manifest) => Ok(channel.send(&read(&manifest)?.message()).await?),
+            Order::Units(units) => self.followed(units, link, channel).await,
+            _ => Err(not_ours()),
+        }
+    }
+}
+
+impl Reader {
+    /// Follows units, and says what there is until the border ends.
+    async fn followed(&self, units: order::Units, link: &Link, channel: &Channel) -> anyhow::Result<()> {
+        let order::Units { slices, is_named } = units;
+        let enabled = if is_named { Enabled::Yes } else { Enabled::Auto };
+        let waker = Waker::new().context("no descriptor for a bell")?;
+        let (sender, updates) = sync_channel(SOURCE_UPDATES_CAP);
+        let updates_of = UpdateSender { sender, waker };
+        let (units, tree) = (Units { enabled, slices }, self.tree.clone());
+        let mut gone = self.helper.as_ref().map(|helper| helper.gone()).transpose()?;
+        let reach = self.helper.clone().map_or_else(|| Reach::There(link.clone()), Reach::Helped);
+        tokio::spawn(crate::panics::restarted("systemd", move || {
+            systemd::run(units.clone(), (tree.clone(), reach.clone()), updates_of.clone())
+        }));
+        let mut found = heard(updates)?;
+        loop {
+            tokio::select! {
+                update = found.recv() => tell(channel, update).await?,
+                () = ended(&mut gone) => anyhow::bail!("the process that connects to the system bus has ended"),
+                // It is told nothing more but the end.
+                word = channel.receive() => return word.map(drop).map_err(Into::into),
             }
-            () = ended(&mut gone) => anyhow::bail!("the process that connects to the system bus has ended"),
-            // It is told nothing more but the end.
-            word = channel.receive() => return word.map(drop).map_err(Into::into),
         }
     }
 }

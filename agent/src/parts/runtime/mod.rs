@@ -3,25 +3,23 @@
 //! Owned here: its life, and taking orders. What runtimes say ends in this process: gRPC, HTTP, JSON. Not owned: what is made of it
 //! ([`crate::sources`]).
 
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use evenkeel_border::coded::Coded as _;
-use evenkeel_border::found::Found;
 use evenkeel_border::link::{Bounds, Channel, Link};
 use evenkeel_border::order::{Follow, Order, Stop, Word};
-use evenkeel_enforce::shared::{SOURCE_UPDATES_CAP, SourceUpdate, UpdateSender, Waker};
+use evenkeel_enforce::shared::{SOURCE_UPDATES_CAP, UpdateSender, Waker};
 use evenkeel_model::units::Bytes;
-use tokio::sync::mpsc;
 
-use super::followed::crossing;
-use super::life::live;
+use super::found::{heard, tell};
+use super::life::{Obeys, live, not_ours};
 use super::{Given, Part};
 use crate::pods::Pods;
-use crate::serve::answers::failure;
 use crate::shared::Rescan;
 use crate::sources::cri::{self, Stopped};
 use crate::sources::reach::Reach;
@@ -36,29 +34,30 @@ const BOUNDS: Bounds =
 /// # Errors
 /// When it has no border, or cannot be confined or begin.
 pub(crate) fn run(given: &Given) -> anyhow::Result<()> {
-    live(Part::Runtime, given, (BOUNDS, 2), taken)
+    live(Part::Runtime, given, (BOUNDS, 2), Runtime)
 }
 
-async fn taken(link: Link, channel: Channel) {
-    let Ok(message) = channel.receive().await else { return };
-    let done = match Order::of(&message) {
-        Ok(Order::Alive) => super::network::alive(&channel).await,
-        Ok(Order::Follow(follow)) => followed(follow, &link, &channel).await,
-        Ok(Order::Stop(Stop { socket, id, within_ms })) => {
-            let (socket, within) = (PathBuf::from(socket), Duration::from_millis(within_ms));
-            match cri::stop_sandbox(&socket, &Reach::There(link), &id, within).await {
-                Ok(stopped) => {
-                    let is_done = matches!(stopped, Stopped::Done);
-                    channel.send(&is_done.message()).await.map_err(Into::into)
-                }
-                Err(why) => Err(anyhow::Error::msg(why)),
+struct Runtime;
+
+impl Obeys for Runtime {
+    async fn obey(
+        &self,
+        order: Order,
+        _: Option<OwnedFd>,
+        link: &Link,
+        channel: &Channel,
+    ) -> anyhow::Result<()> {
+        match order {
+            Order::Follow(follow) => followed(follow, link, channel).await,
+            Order::Stop(Stop { socket, id, within_ms }) => {
+                let (socket, within) = (PathBuf::from(socket), Duration::from_millis(within_ms));
+                let stopped = cri::stop_sandbox(&socket, &Reach::There(link.clone()), &id, within).await;
+                let is_done = matches!(stopped.map_err(anyhow::Error::msg)?, Stopped::Done);
+                Ok(channel.send(&is_done.message()).await?)
             }
+            _ => Err(not_ours()),
         }
-        Ok(_) => Err(anyhow::anyhow!("this is for another part to do")),
-        Err(error) => Err(error.into()),
-    };
-    let failed = done.map_err(|error| failure(&tonic::Status::unavailable(format!("{error:#}"))));
-    channel.end(failed).await;
+    }
 }
 
 /// Follows what it is told to, and says what it finds until the border ends.
@@ -95,10 +94,7 @@ async fn followed(follow: Follow, link: &Link, channel: &Channel) -> anyhow::Res
     let mut found = heard(updates)?;
     loop {
         tokio::select! {
-            update = found.recv() => {
-                let update = update.context("the sources ended")?;
-                channel.send(&found_of(update).message()).await?;
-            }
+            update = found.recv() => tell(channel, update).await?,
             word = channel.receive() => match Word::of(&word?)? {
                 Word::Rescan(asked) => {
                     let bell = rescan.bell();
@@ -108,30 +104,5 @@ async fn followed(follow: Follow, link: &Link, channel: &Channel) -> anyhow::Res
                 Word::Pods(told) => pods.take(told),
             },
         }
-    }
-}
-
-/// What sources send, from a thread that waits for it: they are the same where they send to the converge thread.
-pub(super) fn heard(updates: Receiver<SourceUpdate>) -> anyhow::Result<mpsc::Receiver<SourceUpdate>> {
-    let (sender, receiver) = mpsc::channel(1);
-    let hearing = move || {
-        while let Ok(update) = updates.recv() {
-            if sender.blocking_send(update).is_err() {
-                return;
-            }
-        }
-    };
-    std::thread::Builder::new().name("found".to_owned()).spawn(hearing).context("cannot start a thread")?;
-    Ok(receiver)
-}
-
-pub(super) fn found_of(update: SourceUpdate) -> Found {
-    let SourceUpdate { source, address, workloads, problems, healthy } = update;
-    Found {
-        source,
-        address,
-        workloads: workloads.into_iter().map(Arc::unwrap_or_clone).collect(),
-        problems: problems.into_iter().map(crossing).collect(),
-        healthy,
     }
 }

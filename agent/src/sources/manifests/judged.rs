@@ -11,7 +11,7 @@ use evenkeel_enforce::shared::SourceProblem;
 use evenkeel_model::workload::{CgroupBinding, SourceKind, Workload};
 
 use super::super::annotations::{is_binding_path, is_unit_name};
-use crate::parts::followed::problem;
+use crate::parts::found::problem;
 
 /// Containers and problems of one manifest at most.
 const MOST: usize = 10_000;

@@ -15,7 +15,7 @@ pub(crate) struct Bench {
     run: fn(&Run) -> anyhow::Result<Vec<Figure>>,
 }
 
-const BENCHES: [Bench; 30] = [
+const BENCHES: [Bench; 31] = [
     Bench {
         figures: &[
             ("sample/sampler-vs-pread", "CPU time of the sampler against bare preads of the same files"),
@@ -72,6 +72,17 @@ const BENCHES: [Bench; 30] = [
             ),
         ],
         run: converge::new_process::run,
+    },
+    Bench {
+        figures: &[
+            (
+                "converge/network-killed-p99",
+                "a wrong score is right while the network part of an agent in three processes is killed",
+            ),
+            ("converge/network-killed-missed", "seconds not sampled meanwhile"),
+            ("converge/restart-first-sample", "its enforcing part, killed and started anew, samples again"),
+        ],
+        run: converge::apart::run,
     },
     Bench {
         figures: &[("converge/churn-workers", "wrong scores after `converged`, 20 forking workers")],

@@ -223,6 +223,12 @@ impl Agent {
         page(http_get(self.metrics, "/metrics")?)
     }
 
+    /// Ends it without warning.
+    pub(crate) fn kill(mut self) -> Result<()> {
+        self.daemon.signal(nix::sys::signal::Signal::SIGKILL)?;
+        self.daemon.wait(evenkeel_tests::wait::PATIENCE).map(|_| ())
+    }
+
     /// Ends it in order.
     pub(crate) fn stop(self) -> Result<()> {
         self.daemon.stop()

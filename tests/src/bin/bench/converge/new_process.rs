@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use evenkeel_proto::frame::synth::Lcg;
+use evenkeel_proto::v1::{ContainerStatus, GetStatusResponse};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -18,7 +19,7 @@ use crate::usage::{monotonic, percentile};
 /// Trials that the kernel wakes the agent for.
 const TRIALS: usize = 201;
 /// What wakes it, in turn.
-const DEEDS: [(Deed, &str); 3] =
+pub(super) const DEEDS: [(Deed, &str); 3] =
     [(Deed::Exec, "exec"), (Deed::Fork, "fork"), (Deed::Move, "move into the cgroup")];
 /// Processes that change their own score, all at once.
 const SILENT: u32 = 50;
@@ -28,9 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(40);
 const LOOK: Duration = Duration::from_micros(500);
 
 /// The agent at work, and what each container's score should be.
-struct Stage<'a> {
+pub(super) struct Stage<'a> {
     run: &'a Run,
-    fleet: Fleet,
+    pub(super) fleet: Fleet,
     wanted: Vec<i32>,
     random: Lcg,
 }
@@ -40,18 +41,9 @@ pub(crate) fn run(run: &Run) -> Result<Vec<Figure>> {
     let place = Place::new()?;
     let fleet = Fleet::launch(run, &place.manifests(), CONTAINERS, 1, Habit::Asleep)?;
     let agent = Agent::start(&place, None)?;
-    let mut asking = Asking::connect(&place.agent_socket())?;
-    let status = asking.await_converged(run, CONTAINERS, false)?;
-    let mut wanted = Vec::new();
-    for berth in &fleet.berths {
-        let of_pod = |c: &&evenkeel_proto::v1::ContainerStatus| {
-            c.identity.as_ref().is_some_and(|identity| identity.pod == berth.pod)
-        };
-        let found = status.containers.iter().find(of_pod).and_then(said);
-        wanted.push(found.with_context(|| format!("the agent does not know {}", berth.pod))?.wanted);
-    }
+    let status = Asking::connect(&place.agent_socket())?.await_converged(run, CONTAINERS, false)?;
+    let mut stage = Stage::of(run, fleet, &status)?;
     let wake = status.wake.unwrap_or_default();
-    let mut stage = Stage { run, fleet, wanted, random: Lcg::new(7) };
     let figures = vec![
         woken(&mut stage, wake.process_events && wake.cgroup_events, &wake.why),
         silent(&mut stage, Duration::from_micros(wake.audit_period_usec)),
@@ -137,7 +129,19 @@ fn silent(stage: &mut Stage<'_>, audit: Duration) -> Result<Figure> {
     )))
 }
 
-impl Stage<'_> {
+impl<'a> Stage<'a> {
+    /// With scores as the agent says that they should be.
+    pub(super) fn of(run: &'a Run, fleet: Fleet, status: &GetStatusResponse) -> Result<Self> {
+        let mut wanted = Vec::new();
+        for berth in &fleet.berths {
+            let of_pod =
+                |c: &&ContainerStatus| c.identity.as_ref().is_some_and(|identity| identity.pod == berth.pod);
+            let found = status.containers.iter().find(of_pod).and_then(said);
+            wanted.push(found.with_context(|| format!("the agent does not know {}", berth.pod))?.wanted);
+        }
+        Ok(Self { run, fleet, wanted, random: Lcg::new(7) })
+    }
+
     /// A container and a score that is wrong there, too high or too low.
     fn pick(&mut self) -> (usize, i32) {
         let berth = self.random.below(u64::from(CONTAINERS)) as usize;
@@ -149,7 +153,7 @@ impl Stage<'_> {
     }
 
     /// One process; milliseconds until it was right.
-    fn trial(&mut self, deed: Deed) -> Result<f64> {
+    pub(super) fn trial(&mut self, deed: Deed) -> Result<f64> {
         let (berth, wrong) = self.pick();
         let nursery = &mut self.fleet.nursery;
         let prepared = nursery.prepare(deed, wrong)?;
