@@ -8,7 +8,7 @@ use evenkeel_model::rollup::{Aggregate, Rollup};
 
 use super::TooLarge;
 use super::messages::{
-    AsideItem, ClockItem, ColumnItem, EventItem, Kind, MetaItem, NodeItem, OpenHourItem, RepeatsItem,
+    AsideItem, ClockItem, ColumnItem, EventItem, KillItem, Kind, MetaItem, NodeItem, OpenHourItem, RepeatsItem,
     RollupItem, SeriesItem, SlotItem, StreamItem, SubjectItem,
 };
 use crate::history::codec::{decode_minutes, decode_parts, encode_minutes, encode_parts};
@@ -24,6 +24,7 @@ use crate::state::buffer::Buffer;
 use crate::state::clock::{Clock, Witness};
 use crate::state::follow::RestoredSlot;
 use crate::state::history::{History, Requested};
+use crate::state::kills::{Container, Seen};
 use crate::state::minute::Entry;
 use crate::state::placed::Aside;
 use crate::state::seconds::Seconds;
@@ -81,6 +82,11 @@ pub(super) fn export(state: &State, mut write: impl FnMut(Kind)) {
         let (epochs, seqs) = ids.iter().copied().unzip();
         write(Kind::Repeats(RepeatsItem { cluster, node, epochs, seqs }));
     }
+    for (Container(cluster, container), seen) in state.kills.all() {
+        let (cluster, container) = (cluster.clone(), container.clone());
+        let Seen { id, time_usec, minute, by_kubelet } = seen.clone();
+        write(Kind::Kill(KillItem { cluster, container, id, time_usec, minute, by_kubelet }));
+    }
 }
 
 fn meta(state: &State) -> MetaItem {
@@ -94,6 +100,7 @@ fn meta(state: &State) -> MetaItem {
         panic_since_usec: state.panic.since_usec,
         clock_minute: state.clock.now,
         clock: Some(clock_item(&state.clock)),
+        kills_forgotten: state.kills.forgotten,
         counters: vec![
             c.frames,
             c.samples,
@@ -344,12 +351,17 @@ impl<'a> Importer<'a> {
                     self.state.repeats.is_first(&node, epoch, seq);
                 }
             }
+            Kind::Kill(KillItem { cluster, container, id, time_usec, minute, by_kubelet }) => {
+                let seen = Seen { id, time_usec, minute, by_kubelet };
+                self.state.kills.remember(Container(cluster, container), seen);
+            }
         }
         Ok(())
     }
 
     fn meta(&mut self, item: MetaItem) {
         self.state.applied = item.applied;
+        self.state.kills.forgotten = item.kills_forgotten;
         self.state.panic = PanicSwitch {
             on: item.panic_on,
             revert: item.panic_revert,

@@ -64,7 +64,7 @@ impl Heads {
             Entry::Announced(announced) => (&announced.key, None),
             Entry::Owned(owned) => (&owned.key, None),
             // The node said nothing.
-            Entry::Judged(_) => return,
+            Entry::Judged(_) | Entry::Killed(_) => return,
             Entry::Opened(hello) => return self.seen(&StreamKey::of(hello), received_usec),
             Entry::Panic(_) | Entry::Retired(_) => return,
         };
