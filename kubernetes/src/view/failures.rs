@@ -103,7 +103,13 @@ impl NamedStatus {
                 let (container, at) = (boxed(container.name.as_deref()), boxed(one.finished_at.as_deref()));
                 // With the runtime's name in front.
                 let id = one.container_id.as_deref().and_then(|id| id.split_once("://")).map(|(_, id)| id);
-                found.push(Failure { reason: "OOMKilled", container, at, id: boxed(id), ..Failure::default() });
+                found.push(Failure {
+                    reason: "OOMKilled",
+                    container,
+                    at,
+                    id: boxed(id),
+                    ..Failure::default()
+                });
             }
         }
         found.truncate(MOST);

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use evenkeel_capacity::object::{Container, Pod, PodStatus, Requirements as Written, ResourceList as Amounts};
+use evenkeel_capacity::object::{
+    Container, Pod, PodStatus, Requirements as Written, ResourceList as Amounts,
+};
 use evenkeel_model::name::ResourceName;
 use evenkeel_model::pod::{ContainerRequirements, PodRequirements};
 use evenkeel_model::requirements::{Requirements, ResourceList};

@@ -8,8 +8,8 @@ use evenkeel_model::rollup::{Aggregate, Rollup};
 
 use super::TooLarge;
 use super::messages::{
-    AsideItem, ClockItem, ColumnItem, EventItem, KillItem, Kind, MetaItem, NodeItem, OpenHourItem, RepeatsItem,
-    RollupItem, SeriesItem, SlotItem, StreamItem, SubjectItem,
+    AsideItem, ClockItem, ColumnItem, EventItem, KillItem, Kind, MetaItem, NodeItem, OpenHourItem,
+    RepeatsItem, RollupItem, SeriesItem, SlotItem, StreamItem, SubjectItem,
 };
 use crate::history::codec::{decode_minutes, decode_parts, encode_minutes, encode_parts};
 use crate::history::item::{Items, put_subject};

@@ -60,8 +60,7 @@ impl Fed {
             ..v1::Decision::default()
         };
         self.sequence += 1;
-        let frame =
-            v1::Frame { sequence: self.sequence, decisions: vec![decision], ..v1::Frame::default() };
+        let frame = v1::Frame { sequence: self.sequence, decisions: vec![decision], ..v1::Frame::default() };
         let (now, key) = (self.now, self.key.clone());
         self.store().take(now, &key, &frame, false).unwrap();
     }
@@ -137,7 +136,8 @@ fn a_container_that_never_runs_again_is_known_by_its_workload_and_a_stranger_wai
     let dir = tempfile::tempdir().unwrap();
     let mut fed = Fed::running(dir.path());
     let at = fed.now;
-    let of = |kill: Kill, pod: &str, workload: &str| Kill { pod: pod.into(), workload: workload.into(), ..kill };
+    let of =
+        |kill: Kill, pod: &str, workload: &str| Kill { pod: pod.into(), workload: workload.into(), ..kill };
     // Another replica, on a node without an agent; and a workload of which nothing is known.
     *fed.api.kills.lock().unwrap() = vec![
         Kill { node: "n2".into(), ..of(kill("x", at), "web-a-2", "deployment/web") },

@@ -183,7 +183,8 @@ impl State {
                     age_ms: None,
                 };
                 let identity = &slot.identity;
-                let of = Container::of(&node.cluster, &identity.namespace, &identity.pod, &identity.container);
+                let of =
+                    Container::of(&node.cluster, &identity.namespace, &identity.pod, &identity.container);
                 let minute = self.clock.now();
                 let id = identity.id.clone();
                 let seen = Seen { id, time_usec: decision.time_usec, minute, by_kubelet: false };

@@ -184,13 +184,15 @@ impl State {
     /// Counts kills of which kubelets told alone.
     pub(super) fn killed(&mut self, Killed { cluster, kills }: Killed) {
         for kill in kills {
-            let Some(own) = self.whose(&cluster, &kill).filter(|_| !self.kills.is_known(&cluster, &kill)) else {
+            let Some(own) = self.whose(&cluster, &kill).filter(|_| !self.kills.is_known(&cluster, &kill))
+            else {
                 continue;
             };
             self.kills.remember(kill.container(&cluster), kill.seen(self.clock.now()));
             let Kill { time_usec, request, limit, .. } = kill;
             let time_ms = time_usec / 1000;
-            let event = PastEvent { time_ms, cause: Cause::OomKill, usage: None, request, limit, age_ms: None };
+            let event =
+                PastEvent { time_ms, cause: Cause::OomKill, usage: None, request, limit, age_ms: None };
             if self.past.event(own, event) {
                 self.past.counts.kubelet_events += 1;
             } else {
@@ -206,7 +208,8 @@ impl State {
         let mut slots = stream.into_iter().flat_map(|stream| stream.slots.iter());
         let runs = slots.find(|slot| {
             let identity = &slot.identity;
-            (&identity.namespace, &identity.pod, &identity.container) == (&kill.namespace, &kill.pod, &kill.container)
+            (&identity.namespace, &identity.pod, &identity.container)
+                == (&kill.namespace, &kill.pod, &kill.container)
         });
         if let Some(own) = runs.and_then(|slot| slot.subjects[0]) {
             return Some(own);
