@@ -34,20 +34,24 @@ fn a_start_that_an_agent_measured_is_learned_and_ends() -> Result<()> {
     let cgroup = site.cgroup("late")?;
     site.bind(&Manifest::burstable("late", &cgroup.path(), "100m", "64Mi"))?;
     site.run(&cgroup, &["burn", "300"])?;
-    let learned = wait::until("a start to be learned", PATIENCE, || {
-        Ok(recommended(&recommender, "late")?.filter(|r| r.start.is_some()))
+    let is_all = wait::until("all of a start to be learned", PATIENCE, || {
+        Ok(recommended(&recommender, "late")?.filter(|r| r.start_seconds + 2 >= START).map(drop))
     });
-    let learned = learned.with_context(|| agent.log_end())?;
-    let start = learned.start.context("it was there")?;
-    figures::show(&format!("a start of {} s used {start} thousandths of a core", learned.start_seconds));
-    ensure!(learned.start_seconds.abs_diff(START) <= 2, "{learned:?}");
-    // What it burns, as far as this machine lets it.
-    ensure!((10..=450).contains(&start), "{learned:?}");
+    is_all.with_context(|| agent.log_end())?;
     // The seconds that follow are of none.
-    let frames = agent.ask().status()?.stream.context("a stream")?.last_acknowledged;
-    await_acknowledged(&agent, frames + 10)?;
-    let later = recommended(&recommender, "late")?.context("it was there")?;
-    ensure!((later.start, later.start_seconds) == (Some(start), learned.start_seconds), "{later:?}");
+    let told_after = |more: u64| -> Result<(u64, u64)> {
+        let frames = agent.ask().status()?.stream.context("a stream")?.last_acknowledged;
+        await_acknowledged(&agent, frames + more)?;
+        let told = recommended(&recommender, "late")?.context("it was there")?;
+        Ok((told.start.with_context(|| format!("{told:?}"))?, told.start_seconds))
+    };
+    let learned = told_after(5)?;
+    ensure!(told_after(10)? == learned, "it goes on after {learned:?}");
+    let (start, seconds) = learned;
+    figures::show(&format!("a start of {seconds} s used {start} thousandths of a core"));
+    ensure!(seconds.abs_diff(START) <= 2, "{seconds} s");
+    // What it burns, as far as this machine lets it, and half as much again where it does not.
+    ensure!((10..=480).contains(&start), "{start} thousandths of a core");
     let before = recommended(&recommender, "web")?.context("nothing is recommended for what was there")?;
     ensure!((before.start, before.start_seconds) == (None, 0), "{before:?}");
     let shown = cli.run(&["recommend", "-o", "wide"])?.success()?;
@@ -56,8 +60,8 @@ fn a_start_that_an_agent_measured_is_learned_and_ends() -> Result<()> {
     recommender.kill()?;
     let recommender = setup.start()?;
     wait::until("the start to be known again", wait::PATIENCE, || {
-        let known = recommended(&recommender, "late")?.filter(|r| r.start == Some(start));
-        Ok(known.filter(|r| r.start_seconds == learned.start_seconds))
+        let known = recommended(&recommender, "late")?;
+        Ok(known.filter(|r| (r.start, r.start_seconds) == (Some(start), seconds)).map(drop))
     })?;
     recommender.stop()?;
     agent.stop()
