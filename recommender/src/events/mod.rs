@@ -283,8 +283,7 @@ impl Writer {
     /// Whether it is to be tried again later, and until then nothing is written.
     fn waits(&mut self, events: &Events, what: &str, refused: &Refused) -> bool {
         match refused {
-            // A namespace that is being deleted takes no new objects, and that is no want of rights.
-            Refused::Forbidden(why) if !why.contains("being terminated") => {
+            Refused::Forbidden(why) => {
                 events.told(Some(format!("{what}: {why}")));
                 self.pause = Some(Instant::now() + FORBIDDEN);
             }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use evenkeel_kubernetes::Kind;
-use evenkeel_kubernetes::objects::{Autoscaler, OWN, Refused, is_same, patch};
+use evenkeel_kubernetes::objects::{Autoscaler, FROZEN, OWN, Refused, is_same, patch};
 use evenkeel_model::quantity::Quantity;
 use serde_json::Value;
 
@@ -206,9 +206,14 @@ fn dropped(written: &Value, kept: &Value) -> Option<String> {
 
 /// Whether a status says something that is not to wait: a condition, a container, another version of the spec, a target that rises.
 fn is_news(before: &Value, after: &Value) -> bool {
-    let conditions = |status: &Value| -> Vec<(Value, Value)> {
+    let conditions = |status: &Value| -> Vec<(Value, Value, Value)> {
         let all = status["conditions"].as_array().into_iter().flatten();
-        all.map(|condition| (condition["type"].clone(), condition["status"].clone())).collect()
+        let of = |condition: &Value| {
+            // Who reads of objects what is frozen goes by the reason: the switch, or the namespace.
+            let why = if condition["type"] == FROZEN { condition["reason"].clone() } else { Value::Null };
+            (condition["type"].clone(), condition["status"].clone(), why)
+        };
+        all.map(of).collect()
     };
     let targets = |status: &Value| -> HashMap<(String, String), Option<Quantity>> {
         let recommendation = &status["recommendation"];
@@ -272,6 +277,11 @@ mod tests {
             assert_eq!(is_news(&before, &after), want, "{after}");
         }
         assert!(is_news(&Value::Null, &before));
+        // Which is frozen, the namespace or everything, is news; of other conditions the reason is not.
+        let because = |kind: &str, reason: &str| json!({ "conditions": [{ "type": kind, "status": "True", "reason": reason }] });
+        for (kind, want) in [(FROZEN, true), ("Updated", false)] {
+            assert_eq!(is_news(&because(kind, "Panic"), &because(kind, "FrozenNamespace")), want, "{kind}");
+        }
     }
 
     #[test]
