@@ -24,6 +24,7 @@ pub use following::{AUTOSCALERS, Asking, KINDS, OWN};
 pub use kept::{Kept, Key};
 pub use meta::Meta;
 pub use status::{
-    Amounts, FROZEN, FROZEN_NAMESPACE, Found, OWN_CONDITIONS, Recommended, is_same, patch, stamped, status,
+    Amounts, FROZEN, FROZEN_NAMESPACE, Found, OWN_CONDITIONS, Recommended, is_alike, is_same, patch, stamped,
+    status,
 };
 pub use target::{Resolved, Targets};

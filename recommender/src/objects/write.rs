@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use evenkeel_kubernetes::Kind;
-use evenkeel_kubernetes::objects::{Autoscaler, FROZEN, OWN, Refused, is_same, patch};
+use evenkeel_kubernetes::objects::{Autoscaler, FROZEN, OWN, Refused, is_alike, is_same, patch};
 use evenkeel_model::quantity::Quantity;
 use serde_json::Value;
 
@@ -192,8 +192,10 @@ impl Writer {
 
 /// What a definition does not keep of a status: it is older, or not ours.
 fn dropped(written: &Value, kept: &Value) -> Option<String> {
-    let fields =
-        written.as_object()?.iter().filter(|(field, value)| !value.is_null() && kept[*field] != **value);
+    let fields = written
+        .as_object()?
+        .iter()
+        .filter(|(field, value)| !value.is_null() && !is_alike(&kept[*field], value));
     let fields: Vec<&str> = fields.map(|(field, _)| field.as_str()).collect();
     (!fields.is_empty()).then(|| {
         format!(
@@ -288,6 +290,10 @@ mod tests {
     fn what_an_older_definition_drops_is_named() {
         let written = json!({ "conditions": [], "recommendation": { "containers": [{ "name": "a" }] }, "conflicts": null });
         assert_eq!(dropped(&written, &written), None);
+        let number =
+            |of: Value| json!({ "recommendation": { "containers": [{ "confidence": { "cpu": of } }] } });
+        assert_eq!(dropped(&number(json!(0.0)), &number(json!(0))), None, "as an API server writes it");
+        assert!(dropped(&number(json!(0.25)), &number(json!(0))).is_some());
         let told = dropped(&written, &json!({ "conditions": [], "recommendation": {} })).unwrap();
         assert!(
             told.contains("does not keep status.recommendation as") && told.contains("apply crd.yaml"),
