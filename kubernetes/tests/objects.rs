@@ -322,7 +322,7 @@ async fn own_objects_are_checked_followed_and_written_to() {
     let said = json!({
         "conditions": [condition], "observedGeneration": 1, "conflicts": [{ "policy": "a/b", "containers": 1, "governs": true }],
         "recommendation": { "containers": [{
-            "name": "main", "resources": { "requests": requests }, "confidence": { "cpu": 0.5 }, "cappedBy": { "cpu": ["policy min"] },
+            "name": "main", "resources": { "requests": requests }, "confidence": { "cpu": 0.5, "memory": 0.0 }, "cappedBy": { "cpu": ["policy min"] },
         }]},
     });
     let api = cluster.asking.api();

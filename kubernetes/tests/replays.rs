@@ -84,9 +84,19 @@ impl Asking {
         let (status, body, after) = self.ask(exchange).await;
         let (note, response) = (&exchange["note"], &exchange["response"]);
         assert_eq!(status, response["status"], "{note}: {body}");
-        assert_eq!(body, response["body"], "{note}");
+        assert_eq!(worded(&body), worded(&response["body"]), "{note}");
         assert_eq!(after.as_deref(), response["headers"]["Retry-After"].as_str(), "{note}");
     }
+}
+
+/// A refusal, without the words of Go's JSON reader, which differ from one release of Go to the next.
+fn worded(refusal: &Value) -> Value {
+    let mut refusal = refusal.clone();
+    if let Some((ours, _)) = refusal["message"].as_str().and_then(|text| text.split_once("invalid character"))
+    {
+        refusal["message"] = ours.into();
+    }
+    refusal
 }
 
 fn of(file: &str, note: &str) -> Value {

@@ -9,10 +9,13 @@ use std::time::{Duration, Instant};
 use evenkeel_capacity::cluster::Oddity;
 use evenkeel_capacity::question::{Recommendations, Snapshot};
 use evenkeel_kubernetes::{
-    ClusterView, ConnectError, KindStatus, Live, NamespaceBounds, Pace, Placement, WatchState, Watching,
+    ClusterView, ConnectError, Failed, KindStatus, Live, NamespaceBounds, Pace, Placement, PodFailure,
+    WatchState, Watching,
 };
 use evenkeel_proto::v1;
 use evenkeel_store::ingest::placing::{PlacementAnswer, Places};
+use evenkeel_store::state::kills::{Kill, Killed};
+use jiff::Timestamp;
 
 use crate::config::KubernetesSection;
 
@@ -28,6 +31,8 @@ const OWNERS: [&str; 3] = [POD, "ReplicaSet", "Job"];
 const QUIET: Duration = Duration::from_secs(180);
 /// Kinds that are told one by one; further ones are counted.
 const TOLD: usize = 3;
+/// What went wrong with pods, as far as it is looked at.
+pub(crate) const FAILURES: usize = 1_000;
 /// Objects that cannot be used and are told in an answer.
 const LEFT_OUT_TOLD: usize = 100;
 
@@ -236,6 +241,25 @@ impl Places for Followed {
             Placement::Unknown => PlacementAnswer::Unknown,
         }
     }
+
+    fn kills(&self) -> Killed {
+        let failed = self.view().failures("", FAILURES);
+        Killed { cluster: self.cluster.clone(), kills: failed.into_iter().filter_map(kill).collect() }
+    }
+}
+
+/// An OOM kill of a container, in the words of the store.
+fn kill(Failed { namespace, pod, node, workload, failure }: Failed) -> Option<Kill> {
+    let PodFailure { reason, container, at, id, memory: [request, limit], .. } = failure;
+    let time_usec = usec(&at).filter(|_| reason == "OOMKilled")?;
+    let (workload, container, id) = (workload.unwrap_or_default(), container.into(), id.into());
+    Some(Kill { node, namespace, pod, workload, container, id, time_usec, request, limit })
+}
+
+/// Microseconds since 1970.
+pub(crate) fn usec(text: &str) -> Option<u64> {
+    let at: Timestamp = text.parse().ok()?;
+    u64::try_from(at.as_microsecond()).ok()
 }
 
 /// What is wrong with kinds that are followed; `may_lack` those that a cluster need not have.

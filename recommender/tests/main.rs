@@ -15,6 +15,7 @@ mod events;
 mod frozen;
 mod gates;
 mod kills;
+mod kubelet_kills;
 mod kubernetes_view;
 mod kubernetes_workloads;
 mod node_pods;

@@ -103,6 +103,49 @@ async fn what_can_never_be_is_given_up_or_evicted_where_the_policy_lets_it() {
     }
 }
 
+/// A kubelet that is older than resizes, or does not do them: its pods say nothing of resources that are in force.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_a_node_cannot_resize_a_pod_is_evicted_if_the_policy_lets_it() {
+    let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::start().await);
+    cluster(&api, &[]);
+    webhook(&api);
+    let mut old = pod("w0-x");
+    old["status"]["containerStatuses"] = json!([{ "name": "main", "state": { "running": {} } }]);
+    api.put(old);
+    let (running, ..) = started(dir.path(), &api, |_| {}).await;
+    policy(&running, json!({ "evict": "never" })).await;
+    at_stage(&api, "w0-x", "GivenUp").await;
+    let told = refused(&running, "BackOff").await;
+    assert!(told["why"].as_str().unwrap().contains("node without support for resize"), "{told}");
+    policy(&running, json!({ "evict": "always" })).await;
+    until(|| async { (!api.asked_for("/eviction").is_empty()).then_some(()) }).await;
+    passes(&running, 3).await;
+    assert_eq!((resizes(&api), api.asked_for("/eviction").len()), (1, 1));
+    running.stop().await;
+}
+
+/// A limit range that came later, and refuses each change of what it would not let be made.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_admission_refuses_of_one_pod_is_no_want_of_rights() {
+    let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::start().await);
+    cluster(&api, &["w0-x"]);
+    let most = json!({ "limits": [{ "type": "Container", "max": { "memory": "150Mi" } }] });
+    api.put(json!({
+        "kind": "LimitRange", "apiVersion": "v1", "metadata": { "name": "later", "namespace": "shop" }, "spec": most,
+    }));
+    let (running, ..) = started(dir.path(), &api, |_| {}).await;
+    policy(&running, json!({})).await;
+    at_stage(&api, "w0-x", "GivenUp").await;
+    let told = refused(&running, "BackOff").await;
+    let why = "maximum memory usage per Container is 150Mi, but limit is 200Mi";
+    assert!(told["why"].as_str().unwrap().contains(why), "{told}");
+    passes(&running, 3).await;
+    assert_eq!((resizes(&api), cpu(&api, "w0-x")), (1, json!("100m")));
+    let (_, verbose) = http(running.http, "GET", "/readyz?verbose", "").await;
+    assert!(!verbose.contains("is forbidden"), "{verbose}");
+    running.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_evicted_without_proof_of_the_webhook_or_against_a_budget() {
     let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::start().await);

@@ -8,5 +8,7 @@ mod events;
 mod losses;
 #[path = "cases/stream_overlay.rs"]
 mod overlay;
+#[path = "cases/stream_starts.rs"]
+mod starts;
 #[path = "cases/stream_upgrade.rs"]
 mod upgrade;

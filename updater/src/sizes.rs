@@ -156,6 +156,13 @@ fn change(workload: &Workload, size: Size, target: TargetRequest) -> Option<f64>
     is_far.then_some(part)
 }
 
+/// The limit that has the same ratio to a request as the pod's own. What the recommender says of limits rests on what nodes told last, and while
+/// a resize is on its way that is of several replicas, or half of one: with it a size that was taken back would look like another each time.
+fn in_ratio(before: Size, request: u64) -> Option<u64> {
+    let (was, limit) = (before.request.filter(|was| *was > 0)?, before.limit?);
+    u64::try_from((u128::from(limit) * u128::from(request)).div_ceil(u128::from(was))).ok()
+}
+
 /// The new request, and the limit beside it. In place a limit is never taken away.
 fn sized(mode: LimitsMode, class: QosClass, before: Size, target: TargetRequest) -> Size {
     let request = target.request;
@@ -165,7 +172,10 @@ fn sized(mode: LimitsMode, class: QosClass, before: Size, target: TargetRequest)
     let limit = match mode {
         LimitsMode::None => before.limit.map(|limit| limit.max(request)),
         LimitsMode::Keep => before.limit,
-        LimitsMode::Ratio => before.limit.map(|limit| target.limit.unwrap_or(limit).max(request)),
+        LimitsMode::Ratio => {
+            let kept = |limit| in_ratio(before, request).or(target.limit).unwrap_or(limit).max(request);
+            before.limit.map(kept)
+        }
     };
     Size { request: Some(limit.map_or(request, |limit| request.min(limit))), limit }
 }

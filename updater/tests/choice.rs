@@ -438,6 +438,12 @@ fn a_guaranteed_pod_moves_request_and_limit_and_a_burstable_one_does_not_become_
     workload.targets =
         BTreeMap::from([("main".to_owned(), [Some(TargetRequest { request: 150, limit: Some(300) }), None])]);
     assert_eq!(to(&workload), main_of(size(150, Some(300)), size(100 * MIB, Some(100 * MIB))));
+    // What is said of limits while replicas differ is of several of them; the pod's own ratio is what it is.
+    workload.targets = BTreeMap::from([(
+        "main".to_owned(),
+        [Some(TargetRequest { request: 150, limit: Some(3000) }), None],
+    )]);
+    assert_eq!(to(&workload), main_of(size(150, Some(300)), size(100 * MIB, Some(100 * MIB))));
 }
 
 #[test]

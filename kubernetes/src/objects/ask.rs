@@ -25,13 +25,13 @@ pub enum ApiError {
     /// There is no such object, or no such kind (404).
     #[error("{0}")]
     Absent(String),
-    /// Who asks may not (401, 403).
+    /// Who asks may not (401, 403 of the authorizer).
     #[error("{0}")]
     Forbidden(String),
     /// Ask later (429, 5xx).
     #[error("{0}")]
     Later(String, Option<Duration>),
-    /// The request is wrong (other 4xx).
+    /// The request is wrong, or admission does not let this one through (other 4xx and 403).
     #[error("{0}")]
     Wrong(String),
     /// There was no answer.
@@ -44,12 +44,19 @@ impl From<ApiRefusal> for ApiError {
         let text = format!("status {code}: {words}");
         match code {
             404 | 410 => Self::Absent(text),
-            401 | 403 => Self::Forbidden(text),
+            401 => Self::Forbidden(text),
+            403 if is_want_of_rights(&words) => Self::Forbidden(text),
             409 => Self::Conflict(text),
             429 | 500.. => Self::Later(text, after),
             _ => Self::Wrong(text),
         }
     }
+}
+
+/// Whether a 403 is the authorizer's, in whose words a user cannot do something with a kind. Limit ranges, quotas, namespaces that end and others'
+/// admission refuse with 403, too, but this one request.
+fn is_want_of_rights(words: &str) -> bool {
+    words.split_once("User \"").is_some_and(|(_, user)| user.contains("\" cannot "))
 }
 
 /// Where the objects of a kind in a namespace are.
@@ -147,9 +154,38 @@ mod tests {
         let second = Some(Duration::from_secs(1));
         assert_eq!(of(409, None), ApiError::Conflict(text(409)));
         assert_eq!(of(404, None), ApiError::Absent(text(404)));
-        assert_eq!(of(403, None), ApiError::Forbidden(text(403)));
+        assert_eq!(of(401, None), ApiError::Forbidden(text(401)));
         assert_eq!(of(429, second), ApiError::Later(text(429), second));
         assert_eq!(of(503, None), ApiError::Later(text(503), None));
         assert_eq!(of(422, None), ApiError::Wrong(text(422)));
+    }
+
+    /// Words of an API server of 1.36.
+    #[test]
+    fn a_403_is_want_of_rights_or_a_refusal_of_this_request() {
+        for (words, is_rights) in [
+            (
+                r#"pods "a" is forbidden: User "system:serviceaccount:keel:x" cannot patch resource "pods/resize" in API group "" in the namespace "shop""#,
+                true,
+            ),
+            (r#"forbidden: User "system:anonymous" cannot get path "/unknown""#, true),
+            (
+                r#"pods "a" is forbidden: maximum memory usage per Container is 256Mi, but limit is 512Mi"#,
+                false,
+            ),
+            (
+                r#"pods "a" is forbidden: exceeded quota: q, requested: requests.cpu=700m, used: requests.cpu=900m, limited: requests.cpu=1"#,
+                false,
+            ),
+            (
+                r#"events.events.k8s.io "a" is forbidden: unable to create new content in namespace shop because it is being terminated"#,
+                false,
+            ),
+            (r#"admission webhook "a.example.io" denied the request: a User "b" may not"#, false),
+        ] {
+            let refused = ApiError::from(ApiRefusal { code: 403, words: words.into(), after: None });
+            assert_eq!(matches!(refused, ApiError::Forbidden(_)), is_rights, "{refused:?}");
+            assert!(is_rights || matches!(refused, ApiError::Wrong(_)), "{refused:?}");
+        }
     }
 }

@@ -24,7 +24,7 @@ pub use following::{AUTOSCALERS, Asking, KINDS, OWN};
 pub use kept::{Key, ObjectCache};
 pub use meta::Meta;
 pub use status::{
-    Amounts, FROZEN, FROZEN_NAMESPACE, OWN_CONDITIONS, ObjectPods, Recommended, is_same, patch, stamped,
-    status,
+    Amounts, FROZEN, FROZEN_NAMESPACE, OWN_CONDITIONS, ObjectPods, Recommended, is_alike, is_same, patch,
+    stamped, status,
 };
 pub use target::{Resolved, Targets};

@@ -238,7 +238,23 @@ pub fn stamped(conditions: Vec<Value>, before: &[Value], known: &[&str], now: &s
 pub fn is_same(a: &Value, b: &Value) -> bool {
     ["conditions", "conflicts", "observedGeneration", "recommendation", "selector"]
         .iter()
-        .all(|field| a[field] == b[field])
+        .all(|field| is_alike(&a[field], &b[field]))
+}
+
+/// Whether two values are the same to an API server, which keeps numbers and not how they are written: 0.0 comes back as 0.
+#[must_use]
+pub fn is_alike(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
+        (Value::Array(some), Value::Array(others)) => {
+            some.len() == others.len() && some.iter().zip(others).all(|(one, other)| is_alike(one, other))
+        }
+        (Value::Object(some), Value::Object(others)) => {
+            some.len() == others.len()
+                && some.iter().all(|(key, one)| others.get(key).is_some_and(|other| is_alike(one, other)))
+        }
+        _ => a == b,
+    }
 }
 
 /// The merge patch that writes a status into an object of this version: another version is a conflict.

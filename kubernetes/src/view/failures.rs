@@ -11,7 +11,7 @@ const MOST: usize = 16;
 const MOST_MESSAGE: usize = 512;
 
 /// What went wrong with a pod, by its kubelet.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodFailure {
     /// `OOMKilled`, of a container, or `Evicted`, of the pod.
     pub reason: &'static str,
@@ -21,6 +21,10 @@ pub struct PodFailure {
     pub at: Box<str>,
     /// In the kubelet's words.
     pub message: Box<str>,
+    /// What its runtime calls the run of the container that ended; empty where it is about the pod, or not said.
+    pub id: Box<str>,
+    /// Memory that the container requests and may use at most, bytes: what was in force when it was told first.
+    pub memory: [Option<u64>; 2],
 }
 
 /// A pod, with what went wrong with it.
@@ -58,6 +62,8 @@ struct ContainerState {
 struct Terminated {
     reason: Option<String>,
     finished_at: Option<String>,
+    #[serde(rename = "containerID")]
+    container_id: Option<String>,
 }
 
 /// What is read of a condition.
@@ -86,6 +92,7 @@ impl NamedStatus {
                 container: Box::default(),
                 at: boxed(target.and_then(|one| one.last_transition_time.as_deref())),
                 message: boxed(self.message.as_deref()),
+                ..PodFailure::default()
             });
         }
         let containers = self.container_statuses.iter().chain(&self.init_container_statuses).flatten();
@@ -94,7 +101,15 @@ impl NamedStatus {
             let ended = ended.into_iter().flatten().filter_map(|state| state.terminated.as_ref());
             for one in ended.filter(|one| one.reason.as_deref() == Some("OOMKilled")) {
                 let (container, at) = (boxed(container.name.as_deref()), boxed(one.finished_at.as_deref()));
-                found.push(PodFailure { reason: "OOMKilled", container, at, message: Box::default() });
+                // With the runtime's name in front.
+                let id = one.container_id.as_deref().and_then(|id| id.split_once("://")).map(|(_, id)| id);
+                found.push(PodFailure {
+                    reason: "OOMKilled",
+                    container,
+                    at,
+                    id: boxed(id),
+                    ..PodFailure::default()
+                });
             }
         }
         found.truncate(MOST);
@@ -107,9 +122,9 @@ impl ClusterView {
     #[must_use]
     pub fn failures(&self, namespace: &str, most: usize) -> Vec<Failed> {
         let inner = self.read();
-        let all = inner.pods.iter().filter(|(of, ..)| namespace.is_empty() || namespace == *of);
+        let all = inner.pods.failed().filter(|(of, ..)| namespace.is_empty() || namespace == *of);
         let each = all.flat_map(|(namespace, name, one)| {
-            let workload = (!one.failures.is_empty()).then(|| inner.top(namespace, one).found()).flatten();
+            let workload = inner.top(namespace, one).found();
             one.failures.iter().map(move |failure| Failed {
                 namespace: namespace.to_owned(),
                 pod: name.to_owned(),

@@ -1,6 +1,6 @@
 //! Pods, of which there are many: what those of one template have in common is kept once.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::Names;
 use super::failures::PodFailure;
 use super::nodes::Nodes;
-use super::required::requirements;
+use super::required::{memory, requirements};
 
 /// Tables of what pods share are gone through for what nobody has any more when so many entries were added, at least.
 const LEAST_SWEEP: usize = 1024;
@@ -89,6 +89,8 @@ pub(super) struct Pods {
     went: VecDeque<(Box<str>, Box<str>)>,
     /// Those that the simulator's cluster has not taken in yet.
     changed: Mutex<Changed>,
+    /// Namespaces and names of those with which something went wrong.
+    failed: BTreeSet<(Box<str>, Box<str>)>,
 }
 
 impl Pods {
@@ -97,7 +99,14 @@ impl Pods {
     }
 
     /// Takes in a pod that is new or changed.
-    pub(super) fn put(&mut self, mut pod: Pod, told: NodePodDetails, failures: Box<[PodFailure]>, mark: u32) {
+    pub(super) fn put(
+        &mut self,
+        mut pod: Pod,
+        told: NodePodDetails,
+        mut failures: Box<[PodFailure]>,
+        mark: u32,
+    ) {
+        failures.iter_mut().for_each(|failure| failure.memory = memory(&pod, &failure.container));
         let has_ended = matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
         let name = pod.metadata.name.clone().into_boxed_str();
         let namespace = pod.metadata.namespace.clone();
@@ -116,6 +125,12 @@ impl Pods {
             pod.metadata.name = String::new();
         }
         self.note(&namespace, &name);
+        let place = (namespace.as_str().into(), name.clone());
+        if failures.is_empty() {
+            self.failed.remove(&place);
+        } else {
+            self.failed.insert(place);
+        }
         let common = self.common(pod);
         let mut one = PodRecord { common, uid, node, started, has_ended, told, failures, changed: 0, mark };
         one.changed = self.place(&namespace, &name, &one);
@@ -174,6 +189,7 @@ impl Pods {
 
     pub(super) fn remove(&mut self, namespace: &str, name: &str) {
         self.note(namespace, name);
+        self.failed.remove(&(namespace.into(), name.into()));
         let Some(names) = self.by_name.get_mut(namespace) else { return };
         let before = names.remove(name);
         if names.is_empty() {
@@ -228,6 +244,11 @@ impl Pods {
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str, &PodRecord)> {
         let all = self.by_name.iter().flat_map(|(space, names)| names.iter().map(move |of| (space, of)));
         all.map(|(space, (name, one))| (&**space, &**name, one))
+    }
+
+    /// Those with which something went wrong, likewise.
+    pub(super) fn failed(&self) -> impl Iterator<Item = (&str, &str, &PodRecord)> {
+        self.failed.iter().filter_map(|(space, name)| Some((&**space, &**name, self.get(space, name)?)))
     }
 
     /// Those of a namespace, by name.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use evenkeel_capacity::object::{Container, PodStatus, Requirements as Written, ResourceList as Amounts};
+use evenkeel_capacity::object::{
+    Container, Pod, PodStatus, Requirements as Written, ResourceList as Amounts,
+};
 use evenkeel_model::name::ResourceName;
 use evenkeel_model::pod::{ContainerRequirements, PodRequirements};
 use evenkeel_model::requirements::{Requirements, ResourceList};
@@ -102,6 +104,14 @@ fn in_force(status: &PodStatus, container: &Container) -> Requirements {
     let own = statuses.filter(|status| status.name == container.name);
     let told = own.filter_map(|status| status.resources.as_ref()).next();
     read(told.unwrap_or(&container.resources))
+}
+
+/// Memory that a container of a pod requests, and may use at most, bytes.
+pub(super) fn memory(pod: &Pod, container: &str) -> [Option<u64>; 2] {
+    let found = pod.spec.by_kind().find(|(_, one)| one.name == container);
+    let Some((_, one)) = found else { return [None, None] };
+    let Requirements { requests, limits } = in_force(&pod.status, one);
+    [requests, limits].map(|amounts| amounts.memory().and_then(|amount| amount.to_u64()))
 }
 
 fn read(written: &Written) -> Requirements {

@@ -275,7 +275,10 @@ fn a_namespace_freezes_by_its_annotation_until_it_is_gone() {
 fn what_kubelets_say_went_wrong_is_known() {
     let view = ClusterView::default();
     let mut killed = made_by("web-a-1", None);
-    let ended = json!({ "terminated": { "reason": "OOMKilled", "finishedAt": "2026-11-21T00:30:00Z" } });
+    let ended = json!({
+        "terminated": { "reason": "OOMKilled", "finishedAt": "2026-11-21T00:30:00Z", "containerID": "containerd://0a1b" },
+    });
+    killed["spec"]["containers"][0] = json!({ "name": "main", "resources": { "requests": { "memory": "1Ki" }, "limits": { "memory": "4Ki" } } });
     killed["status"]["containerStatuses"] = json!([
         { "name": "main", "lastState": ended, "state": { "running": {} } },
         { "name": "other", "lastState": { "terminated": { "reason": "Error" } } },
@@ -301,7 +304,20 @@ fn what_kubelets_say_went_wrong_is_known() {
     ];
     assert_eq!(told(9), want);
     assert_eq!(*view.failures("shop", 1)[0].failure.message, *message);
+    // What the container might use: of the status, where the kubelet says what is in force.
+    let memory = || view.failures("shop", 9).remove(1).failure.memory;
+    assert_eq!(memory(), [Some(1 << 10), Some(4 << 10)]);
+    assert_eq!(*view.failures("shop", 9)[1].failure.id, *"0a1b");
+    killed["status"]["containerStatuses"][0]["resources"] = json!({ "limits": { "memory": "2Ki" } });
+    put(&view, &killed);
+    assert_eq!(memory(), [None, Some(2 << 10)]);
     assert!(view.failures("elsewhere", 9).is_empty());
+    // They go with their pod, and with what it says.
+    killed["status"]["containerStatuses"] = Value::Null;
+    put(&view, &killed);
+    assert_eq!(told(9).len(), 1);
+    view.remove(kind("Pod"), evicted.to_string().as_bytes()).unwrap();
+    assert!(told(9).is_empty());
 }
 
 #[test]

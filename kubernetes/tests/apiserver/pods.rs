@@ -13,6 +13,7 @@ use super::store::Key;
 use super::{Fate, Known};
 
 const PODS: &str = "/api/v1/pods";
+const RANGES: &str = "/api/v1/limitranges";
 const BUDGETS: &str = "/apis/policy/v1/poddisruptionbudgets";
 
 fn list(value: &Value) -> &[Value] {
@@ -50,6 +51,40 @@ pub(super) fn class(spec: &Value) -> &'static str {
         (true, true) => "Guaranteed",
         (true, false) => "Burstable",
     }
+}
+
+/// Why a pod cannot be resized, whatever is asked for: a node's own, or one whose node says nothing of resources that are in force
+/// (`isPodResizeRequestSupported`).
+fn never(pod: &Value) -> Option<&'static str> {
+    if pod["metadata"]["annotations"].get("kubernetes.io/config.mirror").is_some() {
+        return Some("Forbidden: static pods cannot be resized");
+    }
+    let mut statuses = list(&pod["status"]["containerStatuses"]).iter();
+    let runs = statuses.find(|status| status["state"].get("running").is_some());
+    runs.filter(|status| status["resources"].is_null())
+        .map(|_| "spec: Forbidden: Pod running on node without support for resize")
+}
+
+/// Why a limit range of the namespace does not let sizes be.
+fn by_range(known: &Known, named: &Named, pod: &Value) -> Option<String> {
+    let ranges = known.store.objects.get(RANGES).into_iter().flatten();
+    let ranges: Vec<Value> = ranges.map(|(_, text)| serde_json::from_str(text).unwrap()).collect();
+    let own = ranges.iter().filter(|range| range["metadata"]["namespace"] == named.namespace.as_str());
+    let items: Vec<&Value> =
+        own.flat_map(|range| list(&range["spec"]["limits"])).filter(|of| of["type"] == "Container").collect();
+    for container in list(&pod["spec"]["containers"]) {
+        for (item, name) in items.iter().flat_map(|item| ["cpu", "memory"].map(|name| (item, name))) {
+            let of = |value: &Value| Quantity::deserialize(value).ok();
+            let limit = &container["resources"]["limits"][name];
+            if let (Some(most), Some(set)) = (of(&item["max"][name]), of(limit))
+                && set > most
+            {
+                let (most, set) = (item["max"][name].as_str().unwrap(), limit.as_str().unwrap());
+                return Some(format!("maximum {name} usage per Container is {most}, but limit is {set}"));
+            }
+        }
+    }
+    None
 }
 
 /// Takes resources of containers by their name from a strategic merge patch.
@@ -95,6 +130,9 @@ pub(super) fn resize(known: &mut Known, named: &Named, asked: &Asked) -> Respons
     if version.is_some_and(|version| old["metadata"]["resourceVersion"] != version) {
         return refusal::conflict("", "pods", &named.name);
     }
+    if let Some(why) = never(&old) {
+        return invalid(&named.name, why);
+    }
     let mut new = old.clone();
     if let Err(why) = resized(&mut new, &patch) {
         return invalid(&named.name, &why);
@@ -104,6 +142,10 @@ pub(super) fn resize(known: &mut Known, named: &Named, asked: &Asked) -> Respons
         let why =
             format!("spec: Invalid value: {was:?}: Pod QOS Class may not change as a result of resizing");
         return invalid(&named.name, &why);
+    }
+    if let Some(why) = by_range(known, named, &new) {
+        let message = format!("pods {:?} is forbidden: {why}", named.name);
+        return refusal::status(403, "Forbidden", &message, json!({ "name": named.name, "kind": "pods" }));
     }
     if new["spec"] != old["spec"] {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(1) + 1;

@@ -657,6 +657,10 @@ pub(crate) fn storm(status: u16, seconds: Option<u64>) -> Response {
             "the server has received too many requests and has asked us to try again later",
         ),
         410 => ("Expired", "The resourceVersion for the provided list is too old."),
+        403 => (
+            "Forbidden",
+            "objects is forbidden: User \"anna\" cannot write resource \"objects\" in API group \"\" at the cluster scope",
+        ),
         _ => ("InternalError", "an error on the server"),
     };
     let answer = refusal::status(status, reason, message, Value::Null);

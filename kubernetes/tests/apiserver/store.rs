@@ -58,6 +58,7 @@ impl Store {
 
     /// Puts an object in its place with the next version; what it has of an identity stays.
     pub(crate) fn put(&mut self, collection: &str, mut object: Value) -> Value {
+        as_written(&mut object);
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let key = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
         let before = self.get(collection, &key).cloned();
@@ -115,5 +116,20 @@ impl Store {
         self.frozen.clear();
         self.version += 1;
         self.moved.send_replace(self.version);
+    }
+}
+
+/// Numbers as Go writes them: a whole one has no point.
+fn as_written(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            let whole = number.as_f64().filter(|of| number.is_f64() && of.fract() == 0.0 && of.abs() < 1e15);
+            if let Some(whole) = whole {
+                *value = json!(whole as i64);
+            }
+        }
+        Value::Array(all) => all.iter_mut().for_each(as_written),
+        Value::Object(all) => all.values_mut().for_each(as_written),
+        _ => {}
     }
 }

@@ -596,6 +596,11 @@ fn kept(text: &mut Exposition, state: &Counted) {
     text.count("history_sealed_days", "Days of subjects sealed, by resource.", past.sealed_days);
     text.count("history_events", "OOM kills and evictions remembered.", past.events);
     text.count(
+        "history_kubelet_events",
+        "Of them OOM kills of which kubelets told, and no agent.",
+        past.kubelet_events,
+    );
+    text.count(
         "history_unplaced_events",
         "OOM kills and evictions of containers that are not known.",
         past.unplaced_events,

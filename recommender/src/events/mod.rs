@@ -286,8 +286,7 @@ impl EventWriter {
     /// Whether it is to be tried again later, and until then nothing is written.
     fn waits(&mut self, events: &Events, what: &str, refused: &ApiError) -> bool {
         match refused {
-            // A namespace that is being deleted takes no new objects, and that is no want of rights.
-            ApiError::Forbidden(why) if !why.contains("being terminated") => {
+            ApiError::Forbidden(why) => {
                 events.told(Some(format!("{what}: {why}")));
                 self.pause = Some(Instant::now() + FORBIDDEN);
             }

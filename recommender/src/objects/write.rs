@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use evenkeel_kubernetes::ApiKind;
-use evenkeel_kubernetes::objects::{ApiError, Autoscaler, OWN, is_same, patch};
+use evenkeel_kubernetes::objects::{ApiError, Autoscaler, FROZEN, OWN, is_alike, is_same, patch};
 use evenkeel_model::quantity::Quantity;
 use serde_json::Value;
 
@@ -197,8 +197,10 @@ impl StatusWriter {
 
 /// What a definition does not keep of a status: it is older, or not ours.
 fn dropped(written: &Value, kept: &Value) -> Option<String> {
-    let fields =
-        written.as_object()?.iter().filter(|(field, value)| !value.is_null() && kept[*field] != **value);
+    let fields = written
+        .as_object()?
+        .iter()
+        .filter(|(field, value)| !value.is_null() && !is_alike(&kept[*field], value));
     let fields: Vec<&str> = fields.map(|(field, _)| field.as_str()).collect();
     (!fields.is_empty()).then(|| {
         format!(
@@ -211,9 +213,14 @@ fn dropped(written: &Value, kept: &Value) -> Option<String> {
 
 /// Whether a status says something that is not to wait: a condition, a container, another version of the spec, a target that rises.
 fn is_news(before: &Value, after: &Value) -> bool {
-    let conditions = |status: &Value| -> Vec<(Value, Value)> {
+    let conditions = |status: &Value| -> Vec<(Value, Value, Value)> {
         let all = status["conditions"].as_array().into_iter().flatten();
-        all.map(|condition| (condition["type"].clone(), condition["status"].clone())).collect()
+        let of = |condition: &Value| {
+            // Who reads of objects what is frozen goes by the reason: the switch, or the namespace.
+            let why = if condition["type"] == FROZEN { condition["reason"].clone() } else { Value::Null };
+            (condition["type"].clone(), condition["status"].clone(), why)
+        };
+        all.map(of).collect()
     };
     let targets = |status: &Value| -> HashMap<(String, String), Option<Quantity>> {
         let recommendation = &status["recommendation"];
@@ -277,12 +284,21 @@ mod tests {
             assert_eq!(is_news(&before, &after), want, "{after}");
         }
         assert!(is_news(&Value::Null, &before));
+        // Which is frozen, the namespace or everything, is news; of other conditions the reason is not.
+        let because = |kind: &str, reason: &str| json!({ "conditions": [{ "type": kind, "status": "True", "reason": reason }] });
+        for (kind, want) in [(FROZEN, true), ("Updated", false)] {
+            assert_eq!(is_news(&because(kind, "Panic"), &because(kind, "FrozenNamespace")), want, "{kind}");
+        }
     }
 
     #[test]
     fn what_an_older_definition_drops_is_named() {
         let written = json!({ "conditions": [], "recommendation": { "containers": [{ "name": "a" }] }, "conflicts": null });
         assert_eq!(dropped(&written, &written), None);
+        let number =
+            |of: Value| json!({ "recommendation": { "containers": [{ "confidence": { "cpu": of } }] } });
+        assert_eq!(dropped(&number(json!(0.0)), &number(json!(0))), None, "as an API server writes it");
+        assert!(dropped(&number(json!(0.25)), &number(json!(0))).is_some());
         let told = dropped(&written, &json!({ "conditions": [], "recommendation": {} })).unwrap();
         assert!(
             told.contains("does not keep status.recommendation as") && told.contains("apply crd.yaml"),

@@ -5,23 +5,13 @@ use std::collections::BTreeMap;
 
 use evenkeel_kubernetes::Failed;
 use evenkeel_proto::v1;
-use jiff::Timestamp;
+use evenkeel_store::state::kills::SAME_USEC;
 
 use crate::api::Context;
-
-/// What is told at most.
-const MOST: usize = 1_000;
-/// What an agent and a kubelet say of the same container is the same where it is no further apart: the kubelet sees the end of the container, the
-/// agent the kill.
-const SAME_USEC: u64 = 60_000_000;
+use crate::followed::{FAILURES, usec};
 
 /// When agents told of a kill or an eviction, microseconds, by pod (`namespace/name`) and container.
 type Told = BTreeMap<(String, String), Vec<u64>>;
-
-fn usec(text: &str) -> Option<u64> {
-    let at: Timestamp = text.parse().ok()?;
-    u64::try_from(at.as_microsecond()).ok()
-}
 
 /// Whether an agent told of it; of an eviction without a time, whether it told of any.
 fn is_told(told: &Told, failed: &Failed) -> bool {
@@ -40,7 +30,7 @@ fn is_told(told: &Told, failed: &Failed) -> bool {
 /// What went wrong with pods of a namespace, or of all where it is empty.
 pub(super) fn list(context: &Context, namespace: &str, pod: &str) -> Vec<v1::PodFailure> {
     let Some(followed) = context.readiness.followed() else { return Vec::new() };
-    let failed = followed.view().failures(namespace, MOST);
+    let failed = followed.view().failures(namespace, FAILURES);
     if failed.is_empty() {
         return Vec::new();
     }
@@ -94,7 +84,12 @@ mod tests {
             pod: pod.into(),
             node: "n".into(),
             workload: None,
-            failure: PodFailure { reason, container: container.into(), at: at.into(), message: "".into() },
+            failure: PodFailure {
+                reason,
+                container: container.into(),
+                at: at.into(),
+                ..PodFailure::default()
+            },
         };
         for (failed, want) in [
             (failed("web", "main", "OOMKilled", "2026-11-21T01:43:47Z"), true),

@@ -8,8 +8,8 @@ use evenkeel_model::rollup::{Aggregate, Rollup};
 
 use super::TooLarge;
 use super::messages::{
-    AsideItem, ClockItem, ColumnItem, EventItem, ItemKind, MetaItem, NodeItem, OpenHourItem, RepeatsItem,
-    RollupItem, SeriesItem, SlotItem, StreamItem, SubjectItem,
+    AsideItem, ClockItem, ColumnItem, EventItem, ItemKind, KillItem, MetaItem, NodeItem, OpenHourItem,
+    RepeatsItem, RollupItem, SeriesItem, SlotItem, StreamItem, SubjectItem,
 };
 use crate::history::codec::{decode_minutes, decode_parts, encode_minutes, encode_parts};
 use crate::history::item::{Items, put_subject};
@@ -24,6 +24,7 @@ use crate::state::buffer::Buffer;
 use crate::state::clock::{Clock, Witness};
 use crate::state::follow::RestoredSlot;
 use crate::state::history::{History, Requested};
+use crate::state::kills::{Container, Seen};
 use crate::state::minute::MinuteEntry;
 use crate::state::placed::Aside;
 use crate::state::seconds::Seconds;
@@ -81,6 +82,11 @@ pub(super) fn export(state: &StoreState, mut write: impl FnMut(ItemKind)) {
         let (epochs, seqs) = ids.iter().copied().unzip();
         write(ItemKind::Repeats(RepeatsItem { cluster, node, epochs, seqs }));
     }
+    for (Container(cluster, container), seen) in state.kills.all() {
+        let (cluster, container) = (cluster.clone(), container.clone());
+        let Seen { id, time_usec, minute, by_kubelet } = seen.clone();
+        write(ItemKind::Kill(KillItem { cluster, container, id, time_usec, minute, by_kubelet }));
+    }
 }
 
 fn meta(state: &StoreState) -> MetaItem {
@@ -94,6 +100,7 @@ fn meta(state: &StoreState) -> MetaItem {
         panic_since_usec: state.panic.since_usec,
         clock_minute: state.clock.now,
         clock: Some(clock_item(&state.clock)),
+        kills_forgotten: state.kills.forgotten,
         counters: vec![
             c.frames,
             c.samples,
@@ -344,12 +351,17 @@ impl<'a> Importer<'a> {
                     self.state.repeats.is_first(&node, epoch, seq);
                 }
             }
+            ItemKind::Kill(KillItem { cluster, container, id, time_usec, minute, by_kubelet }) => {
+                let seen = Seen { id, time_usec, minute, by_kubelet };
+                self.state.kills.remember(Container(cluster, container), seen);
+            }
         }
         Ok(())
     }
 
     fn meta(&mut self, item: MetaItem) {
         self.state.applied = item.applied;
+        self.state.kills.forgotten = item.kills_forgotten;
         self.state.panic = PanicSwitch {
             on: item.panic_on,
             revert: item.panic_revert,

@@ -7,7 +7,7 @@ use prost::Message;
 /// One item; a checkpoint is a sequence of them. A slot belongs to the stream before it.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Item {
-    #[prost(oneof = "ItemKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    #[prost(oneof = "ItemKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub(super) kind: Option<ItemKind>,
 }
 
@@ -31,6 +31,8 @@ pub(super) enum ItemKind {
     Files(FilesItem),
     #[prost(message, tag = "9")]
     Subject(SubjectItem),
+    #[prost(message, tag = "10")]
+    Kill(KillItem),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -56,6 +58,9 @@ pub(super) struct MetaItem {
     /// With the panic switch on: running containers get back what was asked for; absent in earlier releases.
     #[prost(bool, tag = "8")]
     pub(super) panic_revert: bool,
+    /// OOM kills that were counted until this minute since 1970 may be forgotten.
+    #[prost(uint32, tag = "9")]
+    pub(super) kills_forgotten: u32,
 }
 
 /// How far the clock is believed.
@@ -348,4 +353,22 @@ pub(super) struct RepeatsItem {
     pub(super) epochs: Vec<u64>,
     #[prost(uint64, repeated, tag = "4")]
     pub(super) seqs: Vec<u64>,
+}
+
+/// An OOM kill that was counted.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct KillItem {
+    #[prost(string, tag = "1")]
+    pub(super) cluster: String,
+    /// `namespace/pod/container`.
+    #[prost(string, tag = "2")]
+    pub(super) container: String,
+    #[prost(string, tag = "3")]
+    pub(super) id: String,
+    #[prost(uint64, tag = "4")]
+    pub(super) time_usec: u64,
+    #[prost(uint32, tag = "5")]
+    pub(super) minute: u32,
+    #[prost(bool, tag = "6")]
+    pub(super) by_kubelet: bool,
 }

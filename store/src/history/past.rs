@@ -28,6 +28,10 @@ pub(crate) use fill::add_seconds;
 pub(crate) const TURNS: u32 = 60;
 /// Events kept of one container in memory; the oldest go first.
 const EVENTS: usize = 256;
+/// Kills and evictions counted of the containers of one workload in an hour. One more says nothing new: a rule asks
+/// whether the request was enough. The kubelet restarts a container that fails at most thirteen times an hour once its
+/// back-off has grown to five minutes.
+const EVENTS_OF_HOUR: usize = 20;
 
 /// Number of a subject while the program runs: its place, and how many had the place before it. None is given twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -112,6 +116,8 @@ pub struct PastCounts {
     pub sealed_hours: u64,
     pub sealed_days: u64,
     pub events: u64,
+    /// Of them those of which kubelets told alone.
+    pub kubelet_events: u64,
     pub unplaced_events: u64,
     pub refused_subjects: u64,
     pub undecodable: u64,
@@ -432,17 +438,18 @@ impl Past {
         }
     }
 
-    /// Events of a container in an hour since 1970.
-    pub(crate) fn events_of_hour(&self, own: SubjectId, hour: u32) -> usize {
-        let is_of = |event: &&Event| event.time_ms / 3_600_000 == u64::from(hour);
-        self.get(own).map_or(0, |held| held.events.iter().rev().filter(is_of).count())
-    }
-
-    /// An event of a container.
-    pub(crate) fn event(&mut self, own: SubjectId, event: Event) {
+    /// An event of a container; whether it counts, as the first of an hour do.
+    pub(crate) fn event(&mut self, own: SubjectId, event: Event) -> bool {
+        let hour = |event: &Event| event.time_ms / 3_600_000;
+        let is_of = |other: &&Event| hour(other) == hour(&event);
+        let events = self.get(own).map_or(0, |held| held.events.iter().rev().filter(is_of).count());
+        if events >= EVENTS_OF_HOUR {
+            return false;
+        }
         self.counts.events += 1;
         let day = u32::try_from(event.time_ms / 86_400_000).unwrap_or(u32::MAX);
         self.keep(own, SealedKind::Event, day, encode_event(&event).into());
+        true
     }
 
     fn keep(&mut self, id: SubjectId, kind: SealedKind, time: u32, bytes: Arc<[u8]>) {

@@ -66,7 +66,7 @@ impl Heads {
             IngestEntry::Announced(announced) => (&announced.key, None),
             IngestEntry::Owned(owned) => (&owned.key, None),
             // The node said nothing.
-            IngestEntry::Judged(_) => return,
+            IngestEntry::Judged(_) | IngestEntry::Killed(_) => return,
             IngestEntry::Opened(hello) => return self.seen(&StreamKey::of(hello), received_usec),
             IngestEntry::Panic(_) | IngestEntry::Retired(_) => return,
         };

@@ -23,6 +23,8 @@ mod contest;
 pub mod engine;
 mod heads;
 pub mod health;
+#[cfg(test)]
+mod kills_tests;
 pub mod outcome;
 pub mod outside;
 pub mod placing;

@@ -12,6 +12,7 @@ use prost::Message as _;
 
 use crate::key::StreamKey;
 use crate::state::StoreState;
+use crate::state::kills::Killed;
 use crate::state::placed::{Aside, Placement, PlacementWord};
 use crate::state::slots::StreamContainer;
 
@@ -40,12 +41,14 @@ pub enum PlacementAnswer {
     Unknown,
 }
 
-/// The API of a cluster, as far as it says which pods are where.
+/// The API of a cluster, as far as it says which pods are where, and how their containers ended.
 pub trait Places: Send + Sync + Debug {
     /// Whether it is that of this cluster.
     fn is_of(&self, cluster: &str) -> bool;
     /// What it says of a container that a node announces. Asked under locks: it answers at once from what it knows.
     fn say(&self, node: &str, container: &v1::ContainerIdentity) -> PlacementAnswer;
+    /// The OOM kills of which its kubelets tell. Each is told as long as its pod tells of it.
+    fn kills(&self) -> Killed;
 }
 
 /// What was asked so far.

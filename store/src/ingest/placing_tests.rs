@@ -14,25 +14,27 @@ use super::store::{FrameOutcome, Store};
 use crate::config::{Settings, Size};
 use crate::key::{NodeKey, StreamKey};
 use crate::state::StoreState;
+use crate::state::kills::{Kill, Killed};
 
 const START: u64 = 1_700_049_600_000_000;
-const SECOND: u64 = 1_000_000;
-const HERE: &str = "n1";
+pub(super) const SECOND: u64 = 1_000_000;
+pub(super) const HERE: &str = "n1";
 
 /// The API of cluster `c`: where pods are, by name.
 #[derive(Debug, Default)]
-struct Api {
+pub(super) struct Api {
     /// Node and workload; without a node nothing is said.
     pods: Mutex<BTreeMap<String, (String, Option<String>)>>,
     is_silent: Mutex<bool>,
+    pub(super) kills: Mutex<Vec<Kill>>,
 }
 
 impl Api {
-    fn place(&self, pod: &str, node: &str, workload: Option<&str>) {
+    pub(super) fn place(&self, pod: &str, node: &str, workload: Option<&str>) {
         self.pods.lock().unwrap().insert(pod.into(), (node.into(), workload.map(str::to_owned)));
     }
 
-    fn forget(&self, pod: &str) {
+    pub(super) fn forget(&self, pod: &str) {
         self.pods.lock().unwrap().remove(pod);
     }
 
@@ -54,21 +56,25 @@ impl Places for Api {
             None => PlacementAnswer::Unknown,
         }
     }
+
+    fn kills(&self) -> Killed {
+        Killed { cluster: "c".into(), kills: self.kills.lock().unwrap().clone() }
+    }
 }
 
 /// A store, and the agent of a node.
-struct Fed {
+pub(super) struct Fed {
     config: Settings,
     store: Option<Store>,
-    api: Arc<Api>,
-    key: StreamKey,
+    pub(super) api: Arc<Api>,
+    pub(super) key: StreamKey,
     encoder: Encoder,
-    sequence: u64,
-    now: u64,
+    pub(super) sequence: u64,
+    pub(super) now: u64,
 }
 
 impl Fed {
-    fn new(dir: &Path) -> Self {
+    pub(super) fn new(dir: &Path) -> Self {
         let config = Settings::at(dir);
         let key = StreamKey { cluster: "c".into(), node: HERE.into(), epoch: 1 };
         let mut fed = Self {
@@ -85,7 +91,7 @@ impl Fed {
     }
 
     /// Opens the store, beside the API or without.
-    fn open(&mut self, is_followed: bool) {
+    pub(super) fn open(&mut self, is_followed: bool) {
         drop(self.store.take());
         let (mut store, report) = Store::open(&self.config).unwrap();
         assert_eq!((report.unreadable, report.missing_records), (0, 0));
@@ -97,16 +103,16 @@ impl Fed {
         self.store = Some(store);
     }
 
-    fn store(&mut self) -> &mut Store {
+    pub(super) fn store(&mut self) -> &mut Store {
         self.store.as_mut().unwrap()
     }
 
-    fn look<T>(&self, at: impl FnOnce(&StoreState) -> T) -> T {
+    pub(super) fn look<T>(&self, at: impl FnOnce(&StoreState) -> T) -> T {
         at(&self.store.as_ref().unwrap().state().read())
     }
 
     /// A second in which these slots have a sample.
-    fn second(&mut self, slots: &[u32], announced: Vec<v1::Announcement>, gone: Vec<u32>) {
+    pub(super) fn second(&mut self, slots: &[u32], announced: Vec<v1::Announcement>, gone: Vec<u32>) {
         self.now += SECOND;
         self.sequence += 1;
         let mut sample = Sample::new(Duration::from_secs(1));
@@ -157,7 +163,7 @@ impl Fed {
 }
 
 /// As an agent that sees a runtime alone announces it: the workload is the pod.
-fn announce(slot: u32, pod: &str) -> v1::Announcement {
+pub(super) fn announce(slot: u32, pod: &str) -> v1::Announcement {
     let identity = v1::ContainerIdentity {
         namespace: "shop".into(),
         pod: pod.into(),

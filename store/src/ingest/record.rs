@@ -4,6 +4,7 @@
 //! full: a log whose checkpoint is lost can still be read.
 
 use crate::key::StreamKey;
+use crate::state::kills::{Kill, Killed};
 use crate::state::placed::PlacementWord;
 use evenkeel_proto::v1;
 use prost::Message;
@@ -17,7 +18,7 @@ pub(crate) struct LogRecord {
     /// Wall-clock time of reception, microseconds since 1970.
     #[prost(uint64, tag = "1")]
     pub(crate) received_usec: u64,
-    #[prost(oneof = "IngestEntry", tags = "2, 3, 4, 5, 6, 7, 12, 13")]
+    #[prost(oneof = "IngestEntry", tags = "2, 3, 4, 5, 6, 7, 12, 13, 14")]
     pub(crate) entry: Option<IngestEntry>,
 }
 
@@ -48,6 +49,9 @@ pub enum IngestEntry {
     /// The API of a cluster says something else of containers of a stream.
     #[prost(message, tag = "13")]
     Judged(Judged),
+    /// Kubelets of a cluster told of OOM kills that no agent told of.
+    #[prost(message, tag = "14")]
+    Killed(Killed),
 }
 
 /// What the API of a cluster says of containers of a stream.
@@ -139,6 +143,7 @@ impl IngestEntry {
                 (frame, words)
             }
             Self::Judged(Judged { words, .. }) => return of(words.len(), size_of::<PlacementWord>()),
+            Self::Killed(Killed { kills, .. }) => return of(kills.len(), size_of::<Kill>()),
             _ => return 0,
         };
         of(words.len(), size_of::<PlacementWord>())

@@ -34,12 +34,15 @@ use crate::config::Settings;
 use crate::history::exchange::Batch;
 use crate::key::{NodeKey, StreamKey};
 use crate::state::RecordOutcome;
+use crate::state::kills::Killed;
 
 /// The owner of an epoch that was opened by a credential of its node alone.
 pub const OWN: &str = "node";
 
 /// Room a record needs besides its frame: names and lengths, and what is said of containers.
 const RECORD_SLACK: u64 = 256 << 10;
+/// Kills in one record, each with names of at most 1.2 KiB.
+const KILLS_AT_ONCE: usize = 100;
 
 /// The ingest log and the state made of it.
 #[derive(Debug)]
@@ -193,6 +196,24 @@ impl Store {
             }
         }
         Ok(judged)
+    }
+
+    /// Counts OOM kills of which kubelets told, and no agent; how many. What is not counted yet is asked about again.
+    ///
+    /// # Errors
+    /// When the log cannot take a record; the rest is asked about again.
+    pub fn count_kills(&mut self, now_usec: u64) -> Result<usize, StoreError> {
+        let newest = self.newest;
+        let Some(places) = self.places.as_deref() else { return Ok(0) };
+        if !self.backlog.as_ref().is_none_or(|b| b.is_counted(newest, Duration::ZERO)) {
+            return Ok(0);
+        }
+        let Killed { cluster, kills } = self.state.read().uncounted(places.kills(), now_usec);
+        for part in kills.chunks(KILLS_AT_ONCE) {
+            let entry = Killed { cluster: cluster.clone(), kills: part.to_vec() };
+            self.log(now_usec, IngestEntry::Killed(entry))?;
+        }
+        Ok(kills.len())
     }
 
     /// From now on another thread counts what is logged.

@@ -10,7 +10,7 @@ use evenkeel_rightsizing::history::{Cause, Event as PastEvent};
 use super::belief::Reason;
 use super::buffer::Buffer;
 use super::history::{History, Requested};
-use super::minute::MINUTE_USEC;
+use super::kills::{Container, Seen};
 use super::seconds::Seconds;
 use super::slots::{StreamContainer, memory_of};
 use super::start::Start;
@@ -19,11 +19,6 @@ use crate::history::past::Subjects;
 use crate::history::peers::Caps;
 use crate::history::replica::Replica;
 use crate::key::{Image, NodeKey, SeriesId, SeriesKey, StreamKey, Subject};
-
-/// Kills and evictions counted of the containers of one workload in an hour. One more says nothing new: a rule asks
-/// whether the request was enough. The kubelet restarts a container that fails at most thirteen times an hour once its
-/// back-off has grown to five minutes.
-const KILLS_OF_CONTAINER: usize = 20;
 
 /// Stands for the containers of an earlier release's minutes; no stream has this number.
 const IMPORTED: (u64, u32) = (u64::MAX, 0);
@@ -187,7 +182,13 @@ impl StoreState {
                     limit: requested.and_then(|r| r.memory_limit_bytes),
                     age_ms: None,
                 };
-                Some((slot.subjects[0]?, event))
+                let identity = &slot.identity;
+                let of =
+                    Container::of(&node.cluster, &identity.namespace, &identity.pod, &identity.container);
+                let minute = self.clock.now();
+                let id = identity.id.clone();
+                let seen = Seen { id, time_usec: decision.time_usec, minute, by_kubelet: false };
+                Some((slot.subjects[0]?, event, (of, seen)))
             })
             .collect();
         let aside = self.streams.get(&id).into_iter().flat_map(|stream| stream.aside.values());
@@ -197,11 +198,11 @@ impl StoreState {
             known.dropped.add(if is_aside { Reason::Placement } else { Reason::NoSuchKill }, 1);
             self.past.counts.unplaced_events += 1;
         }
-        let hour = u32::try_from(decision.time_usec / (60 * MINUTE_USEC)).unwrap_or(u32::MAX);
-        for (own, event) in hit {
-            if self.past.events_of_hour(own, hour) < KILLS_OF_CONTAINER {
-                self.past.event(own, event);
-            } else {
+        for (own, event, (container, seen)) in hit {
+            if cause == Cause::OomKill && !self.kills.told_by_agent(container, seen) {
+                continue;
+            }
+            if !self.past.event(own, event) {
                 known.dropped.add(Reason::Kills, 1);
                 self.counters.refused_kills += 1;
             }

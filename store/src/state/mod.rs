@@ -31,6 +31,7 @@ pub(crate) mod buffer;
 pub mod clock;
 pub(crate) mod follow;
 pub mod history;
+pub mod kills;
 pub(crate) mod live;
 pub mod minute;
 pub mod placed;
@@ -64,6 +65,7 @@ use crate::key::{NodeKey, StreamKey};
 use belief::{Dropped, Means, Reason};
 use clock::Clock;
 use history::{History, HistoryBounds, Minutes};
+use kills::Kills;
 use minute::MINUTE_USEC;
 use placed::Aside;
 use repeats::Repeats;
@@ -215,6 +217,8 @@ pub struct StoreState {
     events_kept: u64,
     /// Decisions that may be sent again.
     pub(crate) repeats: Repeats,
+    /// OOM kills that were counted.
+    pub(crate) kills: Kills,
     /// The panic switch.
     pub panic: PanicSwitch,
     /// What has been counted.
@@ -252,6 +256,7 @@ impl StoreState {
             events: VecDeque::new(),
             events_kept: 0,
             repeats: Repeats::default(),
+            kills: Kills::default(),
             panic: PanicSwitch::default(),
             counters: StateCounters::default(),
             containers: 0,
@@ -376,6 +381,7 @@ impl StoreState {
                 self.announced(id, &key, received_usec, frame.announced, is_judged.then_some(&words));
             }
             LogEntry::Judged(Judged { key, words }) => self.judged(received_usec, &key, &words),
+            LogEntry::Killed(killed) => self.killed(killed),
         }
         RecordOutcome::Done
     }

@@ -51,6 +51,14 @@ fn generation(pod: &Value) -> u64 {
     pod["metadata"]["generation"].as_u64().unwrap_or(1)
 }
 
+/// Whether a process does something of its own on a signal (`SigCgt`, proc(5)).
+fn catches(pid: Pid, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    caught.is_some_and(|mask| mask & (1 << (signal as u64 - 1)) != 0)
+}
+
 impl Cluster {
     /// Waits until the pods are as wanted.
     fn await_pods<T>(&self, what: &str, is: impl Fn(&BTreeMap<String, Value>) -> Option<T>) -> Result<T> {
@@ -167,7 +175,10 @@ fn made_and_measured(cluster: &Cluster) -> Result<()> {
 /// An OOM kill raises the recommendation, and the pod in which it was is the first to get it; its score follows. What is recommended then.
 fn killed_and_raised(cluster: &Cluster) -> Result<(String, u64)> {
     let (killed, _) = cluster.pods()?.pop_first().context("a pod")?;
-    kill(cluster.pid(&killed)?, Signal::SIGUSR1)?;
+    let pid = cluster.pid(&killed)?;
+    // One that was just made anew would end by it.
+    wait::until_true("it to heed the signal", || catches(pid, Signal::SIGUSR1))?;
+    kill(pid, Signal::SIGUSR1)?;
     let (changed, memory, at) = cluster.await_pods("the first replica to be raised", |pods| {
         let (name, pod) = pods.iter().find(|(_, pod)| requests(pod) != FIRST)?;
         Some((name.clone(), requests(pod).1, Instant::now()))

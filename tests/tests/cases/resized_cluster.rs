@@ -317,6 +317,10 @@ impl Makes<'_> {
         let namespace =
             json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": self.namespace } });
         self.make(&format!("{CORE}/namespaces"), &namespace)?;
+        // Which no controller makes here, and without which a real API server takes no pod.
+        let account =
+            json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "default" } });
+        self.make(&self.place(CORE, "serviceaccounts"), &account)?;
         let limit = json!({
             "type": "Container", "default": { "cpu": "400m", "memory": "64Mi" }, "defaultRequest": { "cpu": "50m", "memory": "16Mi" },
         });

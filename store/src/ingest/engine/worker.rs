@@ -95,7 +95,8 @@ impl Ingest {
                 placed = Instant::now();
                 let now = self.clock.now_usec();
                 let news = self.persist("say which pods are where", |store| store.place_again(now));
-                if news.is_some_and(|news| news > 0) {
+                let kills = self.persist("count kills", |store| store.count_kills(now));
+                if news.unwrap_or(0) + kills.unwrap_or(0) > 0 {
                     self.settle();
                 }
             }

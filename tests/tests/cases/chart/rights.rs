@@ -216,3 +216,29 @@ fn the_webhook_lets_every_pod_through_and_is_called_for_no_other() -> Result<()>
     assert!(hosts.split(',').any(|host| host == format!("{service}.{NAMESPACE}.svc")), "{hosts}");
     Ok(())
 }
+
+/// Objects of the Vertical Pod Autoscaler are answered from with a right to follow them, and one to look at the Lease of that project's own webhook.
+#[test]
+fn autoscalers_give_the_webhook_two_rights_and_nobody_else_any() -> Result<()> {
+    let helm = Helm::find();
+    require!(helm.is_ok(), format!("{:#}", helm.unwrap_err()));
+    let with = |autoscalers: bool| json!({ "webhook": { "enabled": true, "autoscalers": autoscalers } });
+    let rendered = helm?.rendered(NAMESPACE, &[with(false), with(true)])?;
+    let (before, after) = (granted(&rendered[0])?, granted(&rendered[1])?);
+    let more: Vec<String> = after
+        .iter()
+        .filter(|right| !before.contains(right))
+        .map(|(who, what, verbs)| format!("{who}: {verbs} {what}"))
+        .collect();
+    let role = "evenkeel-webhook by ClusterRole/evenkeel-webhook";
+    let follows = format!("{role}: list,watch autoscaling.k8s.io/verticalpodautoscalers");
+    let looks = format!("{role}: get coordination.k8s.io/leases");
+    assert_eq!(more, [follows, looks]);
+    assert_eq!(after.len(), before.len() + 2, "each right once");
+    let role = super::parts::object(&rendered[1], "ClusterRole/evenkeel-webhook").context("no role")?;
+    let rules = role["rules"].as_array().context("no rules")?;
+    let lease = rules.iter().find(|rule| rule["resources"] == json!(["leases"])).context("no lease")?;
+    // The one that the configuration names by default.
+    assert_eq!(lease["resourceNames"], json!(["vpa-admission-controller"]));
+    Ok(())
+}
