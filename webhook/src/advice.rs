@@ -8,7 +8,6 @@ use evenkeel_proto::bearer::Bearer;
 use evenkeel_proto::line::{self, Trust};
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::recommender_service_client::RecommenderServiceClient;
-use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use tonic::Request;
 use tonic::transport::Channel;
@@ -173,7 +172,7 @@ impl Advisor {
 
     /// The advice for a pod, which comes within this time or not at all.
     pub async fn advice(&self, question: &Question<'_>, within: Duration) -> Come {
-        let key: [u8; 32] = Sha256::digest(&question.text).into();
+        let key = question.key;
         let before = self.before(&key);
         if let Some((advice, _)) = before.as_ref().filter(|(_, age)| *age < FRESH) {
             return Come::Fresh(Arc::clone(advice));
@@ -215,11 +214,12 @@ impl Advisor {
         match client.recommend_pod(request).await {
             Ok(response) => Ok(Advice::said(response.get_ref())),
             Err(status) => {
+                let why = format!("{}: {}", self.address, status.message());
                 if matches!(status.code(), tonic::Code::Unavailable | tonic::Code::Unknown) {
                     // Files that name either side may be others by now.
                     *self.channel.lock().await = None;
                 }
-                Err(format!("{}: {}", self.address, status.message()))
+                Err(why)
             }
         }
     }
@@ -259,14 +259,19 @@ impl Advisor {
     }
 
     fn kept(&self) -> MutexGuard<'_, HashMap<[u8; 32], Kept>> {
-        // Whoever panicked left whole answers behind.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.kept)
     }
+}
+
+/// Whoever panicked left whole values behind.
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use serde::Deserialize as _;
+    use sha2::{Digest as _, Sha256};
 
     use super::*;
 
@@ -307,7 +312,7 @@ mod tests {
         let question = Question::of("shop", &pod).unwrap();
         let within = Duration::from_secs(5);
         assert!(matches!(advisor.advice(&question, within).await, Come::None(_)));
-        let key: [u8; 32] = Sha256::digest(&question.text).into();
+        let key = question.key;
         let advice = Arc::new(Advice { is_by_policy: true, ..Advice::default() });
         advisor.keep(key, Arc::clone(&advice));
         assert_eq!(advisor.advice(&question, within).await, Come::Fresh(Arc::clone(&advice)));
