@@ -21,6 +21,8 @@ const KEPT: usize = 10_000;
 const FRESH: Duration = Duration::from_secs(10);
 /// For how long one is given where the recommender does not answer.
 const LASTS: Duration = Duration::from_secs(24 * 3600);
+/// A recommender that cannot be reached is tried again this much later: until then no review tries to connect.
+const RETRY: Duration = Duration::from_millis(100);
 /// Questions at once.
 const AT_ONCE: usize = 64;
 /// Seconds of a day, an hour, a minute.
@@ -149,6 +151,8 @@ pub struct Advisor {
     channel: tokio::sync::Mutex<Option<Channel>>,
     places: Semaphore,
     kept: Mutex<HashMap<[u8; 32], Kept>>,
+    /// When it could not be reached last, and why.
+    unreachable: Mutex<Option<(Instant, String)>>,
 }
 
 #[derive(Debug)]
@@ -167,6 +171,7 @@ impl Advisor {
             channel: tokio::sync::Mutex::default(),
             places: Semaphore::new(AT_ONCE),
             kept: Mutex::default(),
+            unreachable: Mutex::default(),
         }
     }
 
@@ -178,9 +183,12 @@ impl Advisor {
             return Come::Fresh(Arc::clone(advice));
         }
         let late = || Err(format!("no answer within {} ms", within.as_millis()));
-        let asked = tokio::time::timeout(within, self.ask(question.text.clone(), within))
-            .await
-            .unwrap_or_else(|_| late());
+        let asked = match self.unreachable() {
+            Some(why) => Err(why),
+            None => tokio::time::timeout(within, self.ask(question.text.clone(), within))
+                .await
+                .unwrap_or_else(|_| late()),
+        };
         match (asked, before) {
             (Ok(advice), _) => {
                 let advice = Arc::new(advice);
@@ -218,10 +226,17 @@ impl Advisor {
                 if matches!(status.code(), tonic::Code::Unavailable | tonic::Code::Unknown) {
                     // Files that name either side may be others by now.
                     *self.channel.lock().await = None;
+                    *lock(&self.unreachable) = Some((Instant::now(), why.clone()));
                 }
                 Err(why)
             }
         }
+    }
+
+    /// Why it is not asked now.
+    fn unreachable(&self) -> Option<String> {
+        let last = lock(&self.unreachable);
+        last.as_ref().filter(|(at, _)| at.elapsed() < RETRY).map(|(_, why)| why.clone())
     }
 
     async fn channel(&self) -> Result<Channel, String> {
@@ -323,5 +338,21 @@ mod tests {
             advisor.keep(Sha256::digest(at.to_le_bytes()).into(), Arc::default());
         }
         assert!(advisor.count() <= KEPT);
+    }
+
+    #[tokio::test]
+    async fn a_recommender_that_cannot_be_reached_is_not_asked_for_a_moment() {
+        let advisor = Advisor::new("unix:///nowhere/r.sock", Trust::default());
+        let pod = serde_json::json!({"metadata": {}, "spec": {"containers": [{"name": "a"}]}});
+        let pod = crate::object::Pod::deserialize(&pod).unwrap();
+        let question = Question::of("shop", &pod).unwrap();
+        let within = Duration::from_secs(5);
+        let Come::None(why) = advisor.advice(&question, within).await else { panic!("it was reached") };
+        assert_eq!(lock(&advisor.unreachable).as_ref().map(|(_, why)| why.clone()), Some(why.clone()));
+        let told = |at| *lock(&advisor.unreachable) = Some((at, "gone".to_owned()));
+        told(Instant::now() + Duration::from_secs(3600));
+        assert_eq!(advisor.advice(&question, within).await, Come::None("gone".to_owned()));
+        told(Instant::now().checked_sub(RETRY).unwrap());
+        assert_eq!(advisor.advice(&question, within).await, Come::None(why));
     }
 }
