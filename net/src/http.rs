@@ -1,22 +1,21 @@
 //! An HTTP/1.1 server whose clients have to send the head of a request in time.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use axum::Router;
-use axum::body::Body;
-use axum::extract::Request;
 use futures::{Stream, StreamExt as _};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tower::ServiceExt;
+use tower::{Service, ServiceExt};
 
 use crate::HEAD_TIMEOUT;
 use crate::connection::Guarded;
@@ -25,6 +24,28 @@ use crate::gate::Signal;
 /// Most bytes of the head of a request: a path, a query and the headers of a browser are a few thousand.
 const HEAD_BYTES: usize = 16 << 10;
 
+/// What answers requests of one connection after the other, such as a router of axum.
+pub trait Answers:
+    Service<Request<Incoming>, Response = Response<Self::Body>, Error = Infallible, Future: Send>
+    + Clone
+    + Send
+    + 'static
+{
+    /// What it sends.
+    type Body: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static;
+}
+
+impl<S, B> Answers for S
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
+    type Body = B;
+}
+
 /// Serves until `stop` ends, then lets open requests end. Every request carries its [`Peer`](crate::Peer) among its
 /// extensions.
 ///
@@ -32,7 +53,7 @@ const HEAD_BYTES: usize = 16 << 10;
 /// None so far; what fails ends one connection.
 pub async fn serve(
     connections: impl Stream<Item = io::Result<Guarded>>,
-    router: Router,
+    answers: impl Answers,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let (stopping, stopped) = watch::channel(false);
@@ -44,7 +65,7 @@ pub async fn serve(
             tokio::select! {
                 () = &mut stop => break,
                 Some(Ok(io)) = connections.next() => {
-                    open.spawn(connection(io, router.clone(), stopped.clone()));
+                    open.spawn(connection(io, answers.clone(), stopped.clone()));
                 }
                 Some(_ended) = open.join_next() => {}
             }
@@ -57,13 +78,13 @@ pub async fn serve(
     Ok(())
 }
 
-async fn connection(io: Guarded, router: Router, mut stopped: watch::Receiver<bool>) {
+async fn connection(io: Guarded, answers: impl Answers, mut stopped: watch::Receiver<bool>) {
     let (signal, gate, peer) = (io.signal(), io.gate(), io.peer().clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
-        let (router, busy) = (router.clone(), Busy::begin(&signal));
+        let (answers, busy) = (answers.clone(), Busy::begin(&signal));
         request.extensions_mut().insert(peer.clone());
         async move {
-            let answer = router.oneshot(request.map(Body::new)).await;
+            let answer = answers.oneshot(request).await;
             drop(busy);
             answer
         }

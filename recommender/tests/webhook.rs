@@ -15,7 +15,8 @@ use evenkeel_proto::line::Trust;
 use evenkeel_recommender::config::{Config, LimitRangeSection, Span};
 use evenkeel_webhook::advice::Advisor;
 use evenkeel_webhook::counts::{Certificate, ReviewOutcome};
-use evenkeel_webhook::serve::{ESTIMATE, Options, SET, Webhook, serve};
+use evenkeel_webhook::http::serve;
+use evenkeel_webhook::serve::{ESTIMATE, Options, SET, Webhook};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -228,7 +229,7 @@ async fn strangers_and_rubbish_get_a_refusal_and_nothing_else() {
     let stopping = async move {
         let _dropped = stopped.await;
     };
-    let serving = tokio::spawn(serve(Arc::clone(&webhook), listener, None, stopping));
+    let serving = tokio::spawn(serve(Arc::clone(&webhook), listener, None, 2, stopping));
     let ask = async |method: &str, path: &str, lines: &str, body: &str| {
         http_on(TcpStream::connect(address).await.unwrap(), method, path, lines, body).await
     };

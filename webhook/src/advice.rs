@@ -8,7 +8,6 @@ use evenkeel_proto::bearer::Bearer;
 use evenkeel_proto::line::{self, Trust};
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::recommender_service_client::RecommenderServiceClient;
-use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use tonic::Request;
 use tonic::transport::Channel;
@@ -22,6 +21,8 @@ const KEPT: usize = 10_000;
 const FRESH: Duration = Duration::from_secs(10);
 /// For how long one is given where the recommender does not answer.
 const LASTS: Duration = Duration::from_secs(24 * 3600);
+/// A recommender that cannot be reached is tried again this much later: until then no review tries to connect.
+const RETRY: Duration = Duration::from_millis(100);
 /// Questions at once.
 const AT_ONCE: usize = 64;
 /// Seconds of a day, an hour, a minute.
@@ -150,6 +151,8 @@ pub struct Advisor {
     channel: tokio::sync::Mutex<Option<Channel>>,
     places: Semaphore,
     kept: Mutex<HashMap<[u8; 32], CachedAdvice>>,
+    /// When it could not be reached last, and why.
+    unreachable: Mutex<Option<(Instant, String)>>,
 }
 
 #[derive(Debug)]
@@ -168,20 +171,24 @@ impl Advisor {
             channel: tokio::sync::Mutex::default(),
             places: Semaphore::new(AT_ONCE),
             kept: Mutex::default(),
+            unreachable: Mutex::default(),
         }
     }
 
     /// The advice for a pod, which comes within this time or not at all.
     pub async fn advice(&self, question: &PodQuestion<'_>, within: Duration) -> Come {
-        let key: [u8; 32] = Sha256::digest(&question.text).into();
+        let key = question.key;
         let before = self.before(&key);
         if let Some((advice, _)) = before.as_ref().filter(|(_, age)| *age < FRESH) {
             return Come::Fresh(Arc::clone(advice));
         }
         let late = || Err(format!("no answer within {} ms", within.as_millis()));
-        let asked = tokio::time::timeout(within, self.ask(question.text.clone(), within))
-            .await
-            .unwrap_or_else(|_| late());
+        let asked = match self.unreachable() {
+            Some(why) => Err(why),
+            None => tokio::time::timeout(within, self.ask(question.text.clone(), within))
+                .await
+                .unwrap_or_else(|_| late()),
+        };
         match (asked, before) {
             (Ok(advice), _) => {
                 let advice = Arc::new(advice);
@@ -215,13 +222,21 @@ impl Advisor {
         match client.recommend_pod(request).await {
             Ok(response) => Ok(Advice::said(response.get_ref())),
             Err(status) => {
+                let why = format!("{}: {}", self.address, status.message());
                 if matches!(status.code(), tonic::Code::Unavailable | tonic::Code::Unknown) {
                     // Files that name either side may be others by now.
                     *self.channel.lock().await = None;
+                    *lock(&self.unreachable) = Some((Instant::now(), why.clone()));
                 }
-                Err(format!("{}: {}", self.address, status.message()))
+                Err(why)
             }
         }
+    }
+
+    /// Why it is not asked now.
+    fn unreachable(&self) -> Option<String> {
+        let last = lock(&self.unreachable);
+        last.as_ref().filter(|(at, _)| at.elapsed() < RETRY).map(|(_, why)| why.clone())
     }
 
     async fn channel(&self) -> Result<Channel, String> {
@@ -259,14 +274,19 @@ impl Advisor {
     }
 
     fn kept(&self) -> MutexGuard<'_, HashMap<[u8; 32], CachedAdvice>> {
-        // Whoever panicked left whole answers behind.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.kept)
     }
+}
+
+/// Whoever panicked left whole values behind.
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use serde::Deserialize as _;
+    use sha2::{Digest as _, Sha256};
 
     use super::*;
 
@@ -307,7 +327,7 @@ mod tests {
         let question = PodQuestion::of("shop", &pod).unwrap();
         let within = Duration::from_secs(5);
         assert!(matches!(advisor.advice(&question, within).await, Come::None(_)));
-        let key: [u8; 32] = Sha256::digest(&question.text).into();
+        let key = question.key;
         let advice = Arc::new(Advice { is_by_policy: true, ..Advice::default() });
         advisor.keep(key, Arc::clone(&advice));
         assert_eq!(advisor.advice(&question, within).await, Come::Fresh(Arc::clone(&advice)));
@@ -318,5 +338,21 @@ mod tests {
             advisor.keep(Sha256::digest(at.to_le_bytes()).into(), Arc::default());
         }
         assert!(advisor.count() <= KEPT);
+    }
+
+    #[tokio::test]
+    async fn a_recommender_that_cannot_be_reached_is_not_asked_for_a_moment() {
+        let advisor = Advisor::new("unix:///nowhere/r.sock", Trust::default());
+        let pod = serde_json::json!({"metadata": {}, "spec": {"containers": [{"name": "a"}]}});
+        let pod = crate::object::Pod::deserialize(&pod).unwrap();
+        let question = PodQuestion::of("shop", &pod).unwrap();
+        let within = Duration::from_secs(5);
+        let Come::None(why) = advisor.advice(&question, within).await else { panic!("it was reached") };
+        assert_eq!(lock(&advisor.unreachable).as_ref().map(|(_, why)| why.clone()), Some(why.clone()));
+        let told = |at| *lock(&advisor.unreachable) = Some((at, "gone".to_owned()));
+        told(Instant::now() + Duration::from_secs(3600));
+        assert_eq!(advisor.advice(&question, within).await, Come::None("gone".to_owned()));
+        told(Instant::now().checked_sub(RETRY).unwrap());
+        assert_eq!(advisor.advice(&question, within).await, Come::None(why));
     }
 }

@@ -1,5 +1,7 @@
 //! What of the advice is set: requests where nobody set any, or as the policy in force says.
 
+use std::fmt::{self, Write as _};
+
 use evenkeel_model::quantity::Quantity;
 use serde_json::json;
 
@@ -8,68 +10,93 @@ use crate::patch::Operation;
 use crate::pod::{PodContainer, PodQuestion};
 use crate::{Amounts, RESOURCES};
 
+/// Room for the operations of a container, most of which have no limits, and for the words about one resource of it. More is made where it does
+/// not suffice.
+const OPERATIONS: usize = 4;
+const CHANGE_BYTES: usize = 192;
+
 /// One value that is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ContainerChange {
+pub struct ContainerChange<'a> {
     /// Name of the container.
-    pub container: String,
+    pub container: &'a str,
+    /// Where the container is, as in [`PodContainer::place`].
+    place: (&'static str, usize),
     /// Place in [`RESOURCES`].
     pub resource: usize,
     /// The request: thousandths of a core, or bytes.
     pub request: u64,
+    /// The same as it is written, such as `250m`.
+    written: String,
     /// Why, such as `rule initial, tier image:tag 7d, 3d of history`.
-    pub why: String,
+    pub why: &'a str,
     /// What request and limit go back to when the container has started, where the request is that of a start.
     pub back: Option<(u64, Option<u64>)>,
     /// Operations that set it, and the limit beside it.
     patch: Vec<Operation>,
 }
 
-impl ContainerChange {
-    /// For people: `cpu request 250m for container main (rule initial, ...)`.
-    #[must_use]
-    pub fn text(&self) -> String {
-        let Self { container, resource, request, why, .. } = self;
-        let then = self.back.map_or_else(String::new, |(back, _)| {
-            format!(" while it starts, then {}", text(*resource, back))
-        });
-        format!(
-            "{} request {} for container {container}{then} ({why})",
-            RESOURCES[*resource],
-            text(*resource, *request)
-        )
+/// For people: `cpu request 250m for container main (rule initial, ...)`.
+impl fmt::Display for ContainerChange<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { container, resource, written, why, .. } = self;
+        write!(f, "{} request {written} for container {container}", RESOURCES[*resource])?;
+        if let Some((back, _)) = self.back {
+            write!(f, " while it starts, then {}", text(*resource, back))?;
+        }
+        write!(f, " ({why})")
     }
+}
+
+/// All of them for people.
+#[must_use]
+pub fn told(changes: &[ContainerChange<'_>]) -> String {
+    let mut told = String::with_capacity(CHANGE_BYTES * changes.len());
+    for change in changes {
+        let between = if told.is_empty() { "" } else { "; " };
+        // Writing to text does not fail.
+        let _written = write!(told, "{between}{change}");
+    }
+    told
 }
 
 /// What is set of a pod, which is nothing while the panic switch is on.
 #[must_use]
-pub fn changes(question: &PodQuestion<'_>, advice: &Advice) -> Vec<ContainerChange> {
+pub fn changes<'a>(question: &PodQuestion<'a>, advice: &'a Advice) -> Vec<ContainerChange<'a>> {
     if advice.panic || question.has_pod_resources {
         return Vec::new();
     }
-    let of = |container| (0..RESOURCES.len()).filter_map(move |at| change(container, at, advice));
-    question.containers.iter().flat_map(of).collect()
+    let all = question.containers.iter().flat_map(|container| [(container, 0), (container, 1)]);
+    all.filter_map(|(container, at)| change(container, at, advice)).collect()
 }
 
 /// Their operations (RFC 6902), what they stand in being made where it is missing.
 #[must_use]
-pub fn patch(question: &PodQuestion<'_>, changes: &[ContainerChange]) -> Vec<Operation> {
-    let mut patch = Vec::new();
+pub fn patch(question: &PodQuestion<'_>, changes: Vec<ContainerChange<'_>>) -> Vec<Operation> {
+    let mut patch = Vec::with_capacity(OPERATIONS * question.containers.len());
+    // They come in the order of the containers.
+    let mut changes = changes.into_iter().peekable();
     for container in &question.containers {
-        let mut all = changes.iter().filter(|change| change.container == container.name).peekable();
-        if all.peek().is_none() {
+        let is_of = |change: &ContainerChange<'_>| change.place == container.place;
+        if !changes.peek().is_some_and(is_of) {
             continue;
         }
         let makes = [("/resources", container.has[0]), ("/resources/requests", container.has[1])];
         for (part, _) in makes.iter().filter(|(_, is_there)| !is_there) {
             patch.push(Operation::make(container.path(part)));
         }
-        patch.extend(all.flat_map(|change| change.patch.iter().cloned()));
+        while let Some(change) = changes.next_if(is_of) {
+            patch.extend(change.patch);
+        }
     }
     patch
 }
 
-fn change(container: &PodContainer<'_>, resource: usize, advice: &Advice) -> Option<ContainerChange> {
+fn change<'a>(
+    container: &PodContainer<'a>,
+    resource: usize,
+    advice: &'a Advice,
+) -> Option<ContainerChange<'a>> {
     let said = advice.of(container.name)?;
     // Initial Resources fill in what nobody set; a policy decides for itself.
     if !advice.is_by_policy && container.is_set(resource) {
@@ -85,15 +112,16 @@ fn change(container: &PodContainer<'_>, resource: usize, advice: &Advice) -> Opt
         return None;
     }
     let name = RESOURCES[resource];
-    let at = |list: &str| container.path(&format!("/resources/{list}/{name}"));
-    let mut patch = vec![Operation::add(at("requests"), text(resource, request))];
+    let at = |list: &str| container.path(format_args!("/resources/{list}/{name}"));
+    let written = text(resource, request);
+    let mut patch = vec![Operation::add(at("requests"), written.as_str())];
     match limit {
         Limit::Stays => {}
         Limit::Goes => patch.push(Operation::remove(at("limits"))),
         Limit::Becomes(limit) => patch.push(Operation::add(at("limits"), text(resource, limit))),
     }
-    let why = said.why[resource].clone();
-    Some(ContainerChange { container: container.name.to_owned(), resource, request, why, back, patch })
+    let (place, why) = (container.place, &said.why[resource]);
+    Some(ContainerChange { container: container.name, place, resource, request, written, why, back, patch })
 }
 
 /// Request and limit while a container starts, and what they go back to. A limit that follows the request keeps its ratio to it; one that stays
@@ -150,7 +178,7 @@ impl Limit {
 
 /// The annotation with what CPU goes back to when containers have started, and for how long at most they start; nothing where none does.
 #[must_use]
-pub fn starting(changes: &[ContainerChange], seconds: u64) -> Option<String> {
+pub fn starting(changes: &[ContainerChange<'_>], seconds: u64) -> Option<String> {
     let mut containers = json!({});
     for change in changes {
         let Some((request, limit)) = change.back else { continue };
@@ -158,7 +186,7 @@ pub fn starting(changes: &[ContainerChange], seconds: u64) -> Option<String> {
         if let Some(limit) = limit {
             back["limit"] = text(change.resource, limit).into();
         }
-        containers[&change.container] = back;
+        containers[change.container] = back;
     }
     let is_any = containers.as_object().is_some_and(|all| !all.is_empty());
     is_any.then(|| json!({ "seconds": seconds, "containers": containers }).to_string())
@@ -280,18 +308,19 @@ mod tests {
             let read = read(&pod);
             let question = PodQuestion::of("shop", &read).unwrap();
             let found = changes(&question, &advice);
-            let patch = patch(&question, &found);
+            let starts = starting(&found, advice.startup_seconds);
+            let patch = patch(&question, found);
             let set = |end: &str| {
                 let all = patch.iter().rfind(|one| one.path.ends_with(end) && one.op == "add");
                 all.map(|one| one.value.as_ref().unwrap().as_str().unwrap().to_owned())
             };
             assert_eq!(set("/requests/cpu").as_deref().unwrap_or("250m"), cpu, "{resources}");
             assert_eq!(set("/limits/cpu").as_deref(), limit, "{resources}");
-            assert_eq!(starting(&found, advice.startup_seconds).as_deref(), want, "{resources}");
+            assert_eq!(starts.as_deref(), want, "{resources}");
         }
         let pod = pod(none, "");
         let read = read(&pod);
-        let text = changes(&PodQuestion::of("shop", &read).unwrap(), &starts)[0].text();
+        let text = changes(&PodQuestion::of("shop", &read).unwrap(), &starts)[0].to_string();
         assert_eq!(text, "cpu request 500m for container main while it starts, then 250m (known)");
     }
 
@@ -313,7 +342,7 @@ mod tests {
             let pod = pod(resources, "");
             let read = read(&pod);
             let question = PodQuestion::of("shop", &read).unwrap();
-            let found = patch(&question, &changes(&question, &both));
+            let found = patch(&question, changes(&question, &both));
             let told = |one: &Operation| format!("{} {}", one.op, one.path.replace("/spec/containers/0", ""));
             let told: Vec<String> = found.iter().map(told).collect();
             assert_eq!(told[..want.len()], want);
@@ -323,9 +352,9 @@ mod tests {
         let read = read(&pod);
         let question = PodQuestion::of("shop", &read).unwrap();
         let without = advice([Some(250), None], [None; 2], true);
-        let found = patch(&question, &changes(&question, &without));
+        let found = patch(&question, changes(&question, &without));
         assert_eq!(found.last().unwrap().op, "remove");
-        let text = changes(&question, &without)[0].text();
+        let text = changes(&question, &without)[0].to_string();
         assert_eq!(text, "cpu request 250m for container main (known)");
     }
 }

@@ -62,7 +62,7 @@ pub fn gated(
         return None;
     }
     let advice = Advice { containers: said, ..Advice::default() };
-    let mut operations = patch(question, &changes(question, &advice));
+    let mut operations = patch(question, changes(question, &advice));
     if gates.is_none() {
         operations.push(Operation::add("/spec/schedulingGates".to_owned(), json!([])));
     }

@@ -1,7 +1,7 @@
 //! The admission webhook: what containers request when their pod is made.
 //!
 //! Owned here: the review as the API server sends it ([`review`]), what is read of the pod in it ([`object`]), what of the pod is set by whoever
-//! made it ([`pod`]), the change ([`change`]) and its operations ([`patch`]), advice and what is kept of it ([`advice`]), the gate of a pod of which nothing is known ([`gate`]), and the server ([`serve`]). Not owned: rules, policies,
+//! made it ([`pod`]), the change ([`change`]) and its operations ([`patch`]), advice and what is kept of it ([`advice`]), the gate of a pod of which nothing is known ([`gate`]), what puts these together ([`serve`]), and the server ([`http`]). Not owned: rules, policies,
 //! limit ranges and quotas, which the recommender asked knows.
 //!
 //! ```text
@@ -20,6 +20,7 @@ pub mod advice;
 pub mod change;
 pub mod counts;
 pub mod gate;
+pub mod http;
 pub mod object;
 pub mod patch;
 pub mod pod;

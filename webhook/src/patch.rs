@@ -50,8 +50,7 @@ pub fn annotate(pod: &Pod<'_>, key: &str, text: &str) -> Vec<Operation> {
     if pod.metadata.as_ref().is_none_or(|metadata| metadata.annotations.is_none()) {
         patch.push(Operation::make(ANNOTATIONS.to_owned()));
     }
-    let end = text.char_indices().map(|(at, _)| at).find(|at| *at >= MOST_ANNOTATION);
-    let text = end.map_or(text, |end| &text[..end]);
+    let text = &text[..text.floor_char_boundary(MOST_ANNOTATION)];
     patch.push(Operation::add(below(ANNOTATIONS, key), text));
     patch
 }
@@ -81,7 +80,17 @@ pub(crate) fn label(key: &str) -> Operation {
 
 /// The pointer to a key of an object (RFC 6901, section 3).
 fn below(parent: &str, key: &str) -> String {
-    format!("{parent}/{}", key.replace('~', "~0").replace('/', "~1"))
+    let mut pointer = String::with_capacity(parent.len() + 1 + 2 * key.len());
+    pointer.push_str(parent);
+    pointer.push('/');
+    for letter in key.chars() {
+        match letter {
+            '~' => pointer.push_str("~0"),
+            '/' => pointer.push_str("~1"),
+            letter => pointer.push(letter),
+        }
+    }
+    pointer
 }
 
 #[cfg(test)]
@@ -101,7 +110,7 @@ mod tests {
         let some = pod(r#"{"metadata":{"annotations":{"a":"b"}}}"#);
         let patch = annotate(&some, "c", &"ü".repeat(MOST_ANNOTATION));
         assert_eq!(patch.len(), 1);
-        assert!(patch[0].value.as_ref().unwrap().as_str().unwrap().len() <= MOST_ANNOTATION + 1);
+        assert!(patch[0].value.as_ref().unwrap().as_str().unwrap().len() <= MOST_ANNOTATION);
         // What was made before is not made again.
         let before = annotate(&none, "a", "x");
         let patch = mark(&none, "b/c", "y", &before);

@@ -3,10 +3,12 @@
 //! The API server's LimitRanger fills in defaults before webhooks are called, and says so in an annotation. What it filled in is not set by
 //! anybody, and is left out of the question; it is there all the same, and a request has to fit beside it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
+use std::fmt::{self, Write as _};
 
 use evenkeel_model::quantity::Quantity;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
 
 use crate::object::{self, Amount, JsonText, Labels, Owner, Pod, Resources, Spec};
 use crate::{Amounts, RESOURCES};
@@ -22,6 +24,9 @@ pub const OWN_LABELS: [&str; 6] = [
     "statefulset.kubernetes.io/pod-name",
     "apps.kubernetes.io/pod-index",
 ];
+/// Room for the pointer to a request, and for a question about a pod of a few containers; more is made where it does not suffice.
+const PATH_BYTES: usize = 64;
+const TEXT_BYTES: usize = 1 << 10;
 /// Name of a pod whose name is still to be made, and of nothing else.
 const UNNAMED: &str = "unnamed";
 
@@ -49,6 +54,8 @@ pub struct PodContainer<'q> {
 pub struct PodQuestion<'q> {
     /// The pod with what an answer depends on, and nothing else of it, in JSON. Pods of one workload have the same.
     pub text: String,
+    /// By which answers to this text are kept: its SHA-256.
+    pub key: [u8; 32],
     /// Its namespace.
     pub namespace: &'q str,
     /// All of its labels.
@@ -113,17 +120,20 @@ impl<'q> PodQuestion<'q> {
             metadata: AskedMetadata {
                 namespace,
                 name: name.trim_end_matches(['-', '.']),
-                labels: labels.iter().copied().filter(is_of_all).collect(),
+                labels: Sorted(labels.iter().copied().filter(is_of_all).collect()),
                 owner_references: owner.into_iter().collect(),
             },
             spec: AskedSpec { containers: mains, init_containers: inits },
         };
         let has_pod_resources = spec.resources.as_ref().is_some_and(|all| !all.is_empty());
-        let text = serde_json::to_string(&asked).map_err(|error| error.to_string())?;
+        let mut text = Vec::with_capacity(TEXT_BYTES);
+        serde_json::to_writer(&mut text, &asked).map_err(|error| error.to_string())?;
+        let text = String::from_utf8(text).map_err(|error| error.to_string())?;
+        let key = Sha256::digest(&text).into();
         let annotations = metadata.annotations.as_ref();
         let is_seen_by_vpa =
             annotations.is_some_and(|all| all.vpa_observed.is_some() || all.vpa_updates.is_some());
-        Ok(Self { text, namespace, labels, containers, has_pod_resources, controller, is_seen_by_vpa })
+        Ok(Self { text, key, namespace, labels, containers, has_pod_resources, controller, is_seen_by_vpa })
     }
 
     /// Whether anything could be set where nothing is.
@@ -154,7 +164,7 @@ struct AskedPod<'q> {
 struct AskedMetadata<'q> {
     namespace: &'q str,
     name: &'q str,
-    labels: BTreeMap<&'q str, &'q str>,
+    labels: Sorted<'q>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     owner_references: Vec<AskedOwner<'q>>,
 }
@@ -187,10 +197,26 @@ struct Slim<'q> {
 /// What of its resources somebody set.
 #[derive(Default, Serialize)]
 struct SlimResources<'q> {
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    requests: BTreeMap<&'q str, &'q str>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    limits: BTreeMap<&'q str, &'q str>,
+    #[serde(skip_serializing_if = "Sorted::is_empty")]
+    requests: Sorted<'q>,
+    #[serde(skip_serializing_if = "Sorted::is_empty")]
+    limits: Sorted<'q>,
+}
+
+/// Values by key, in the order of the keys, as the maps that they come from have them.
+#[derive(Default)]
+struct Sorted<'q>(Vec<(&'q str, &'q str)>);
+
+impl Sorted<'_> {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Serialize for Sorted<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().copied())
+    }
 }
 
 impl PodContainer<'_> {
@@ -202,8 +228,11 @@ impl PodContainer<'_> {
 
     /// The place below it, as a JSON pointer.
     #[must_use]
-    pub fn path(&self, below: &str) -> String {
-        format!("/spec/{}/{}{below}", self.place.0, self.place.1)
+    pub fn path(&self, below: impl fmt::Display) -> String {
+        let mut path = String::with_capacity(PATH_BYTES);
+        // Writing to text does not fail.
+        let _written = write!(path, "/spec/{}/{}{below}", self.place.0, self.place.1);
+        path
     }
 }
 
@@ -297,7 +326,7 @@ fn read<'q>(
     let path = || format!("/spec/{}/{}", place.0, place.1);
     let name = object.name.as_deref().ok_or_else(|| format!("{} has no name", path()))?;
     let amounts = |list: &'static str, given: Option<&'q object::Amounts<'_>>| {
-        let (mut all, mut set, mut own) = ([None; 2], [None; 2], BTreeMap::new());
+        let (mut all, mut set, mut own) = ([None; 2], [None; 2], Sorted::default());
         for (resource, value) in given.into_iter().flatten() {
             let is_default = defaults.0.contains(&(is_init, name, &**resource, list));
             if let Some(at) = RESOURCES.iter().position(|known| *known == &**resource) {
@@ -307,7 +336,7 @@ fn read<'q>(
                 set[at] = all[at].filter(|_| !is_default);
             }
             if !is_default {
-                own.insert(&**resource, &**value);
+                own.0.push((&**resource, &**value));
             }
         }
         Ok::<_, String>((all, set, own))

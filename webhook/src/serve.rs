@@ -1,44 +1,24 @@
-//! The server: reviews at `/admit/pods`, over TLS, and what tells whether it is well.
+//! What answers reviews: what is left alone, whose advice is taken, what is counted and told of it.
 
-use std::future::Future;
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use evenkeel_net::tls::Tls;
-use evenkeel_net::{Gate, Limits, Speech};
-use evenkeel_proto::bearer;
-use tokio::net::TcpListener;
 use tracing::{debug, warn};
 
 use crate::advice::{Advice, Advisor, ClusterObjects, Come, Stated};
-use crate::change::{changes, patch, starting};
+use crate::change::{changes, patch, starting, told};
 use crate::counts::{ReviewOutcome, WebhookCounts};
 use crate::gate::gated;
 use crate::patch::{Operation, annotate, mark};
 use crate::pod::{self, Controller, PodQuestion};
 use crate::review::AdmissionRequest;
 
-/// Path of reviews of pods.
-pub const PATH: &str = "/admit/pods";
-/// Path of reviews of pods that may be gated.
-pub const GATES: &str = "/admit/gates";
 /// What was set and why.
 pub const SET: &str = "evenkeel.dev/initial-resources";
 /// What would have been set.
 pub const ESTIMATE: &str = "evenkeel.dev/estimate";
 /// What CPU goes back to when the containers of a pod have started.
 pub const STARTING: &str = "evenkeel.dev/startup-boost";
-/// Largest review read: an object is 1.5 MiB at most, and a review has one or two.
-const MOST_BYTES: usize = 4 << 20;
-/// Connections at once: API servers keep a few each.
-const LIMITS: Limits = Limits { connections: 512, per_peer: 256 };
 
 /// What is done.
 #[derive(Debug, Clone)]
@@ -115,6 +95,16 @@ impl Webhook {
     #[must_use]
     pub fn counts(&self) -> &WebhookCounts {
         &self.counts
+    }
+
+    /// Who asks for metrics shows this token.
+    pub(crate) fn metrics_token(&self) -> Option<&str> {
+        self.options.metrics_token.as_deref()
+    }
+
+    /// All that is counted, as metrics.
+    pub(crate) fn metrics(&self) -> String {
+        self.counts.text(self.tells.as_ref().map(|tells| tells.counted()).unwrap_or_default())
     }
 
     /// Answers a review, in JSON; what cannot be read is no review, and told in words.
@@ -194,14 +184,13 @@ impl Webhook {
         if changes.is_empty() {
             return through(ReviewOutcome::Nothing);
         }
-        let text: Vec<String> = changes.iter().map(crate::change::ContainerChange::text).collect();
-        let text = text.join("; ");
+        let (text, back) = (told(&changes), starting(&changes, advice.startup_seconds));
         let (mut operations, key, outcome) = match self.options.applies {
-            true => (patch(&question, &changes), SET, ReviewOutcome::Set),
+            true => (patch(&question, changes), SET, ReviewOutcome::Set),
             false => (Vec::new(), ESTIMATE, ReviewOutcome::Told),
         };
         operations.extend(annotate(pod, key, &text));
-        if let (true, Some(back)) = (self.options.applies, starting(&changes, advice.startup_seconds)) {
+        if let (true, Some(back)) = (self.options.applies, back) {
             operations.extend(mark(pod, STARTING, &back, &operations));
         }
         if let (Some(tells), false) = (&self.tells, request.dry_run)
@@ -245,76 +234,4 @@ impl Webhook {
             }
         }
     }
-}
-
-/// Serves until `stop` ends.
-///
-/// # Errors
-/// When the server fails.
-pub async fn serve(
-    webhook: Arc<Webhook>,
-    listener: TcpListener,
-    tls: Option<Arc<Tls>>,
-    stop: impl Future<Output = ()>,
-) -> io::Result<()> {
-    let connections =
-        evenkeel_net::at_address(listener, Gate::new("webhook.address", LIMITS), Speech::Http, tls);
-    evenkeel_net::http::serve(connections, router(webhook), stop).await
-}
-
-fn router(webhook: Arc<Webhook>) -> Router {
-    Router::new()
-        .route(PATH, post(admit))
-        .route(GATES, post(admit_gates))
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
-        .layer(DefaultBodyLimit::max(MOST_BYTES))
-        .with_state(webhook)
-}
-
-async fn admit(State(webhook): State<Arc<Webhook>>, body: Bytes) -> Response {
-    told(webhook.review(&body).await)
-}
-
-async fn admit_gates(State(webhook): State<Arc<Webhook>>, body: Bytes) -> Response {
-    told(webhook.review_gates(&body).await)
-}
-
-fn told(answer: Result<String, String>) -> Response {
-    match answer {
-        Ok(answer) => {
-            let kind = [(header::CONTENT_TYPE, "application/json")];
-            (kind, Body::from(answer)).into_response()
-        }
-        Err(why) => (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
-    }
-}
-
-/// Not while the certificate has ended: no API server takes what is answered then.
-async fn ready(State(webhook): State<Arc<Webhook>>) -> Response {
-    let certificate = webhook.counts.certificate_now();
-    let status = if certificate.has_ended { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
-    let text = certificate.trouble.map_or_else(|| "ok\n".to_owned(), |why| format!("certificate: {why}\n"));
-    (status, text).into_response()
-}
-
-async fn metrics(State(webhook): State<Arc<Webhook>>, headers: HeaderMap) -> Response {
-    let Some(wanted) = &webhook.options.metrics_token else {
-        return (StatusCode::NOT_FOUND, "metrics are not served: set webhook.metrics_token\n")
-            .into_response();
-    };
-    let shown = headers.get(header::AUTHORIZATION).and_then(|value| bearer::token(value.as_bytes()));
-    if !shown.is_some_and(|shown| is_same(shown, wanted)) {
-        return (StatusCode::UNAUTHORIZED, "show the token of webhook.metrics_token\n").into_response();
-    }
-    let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
-    let counted = webhook.tells.as_ref().map(|tells| tells.counted()).unwrap_or_default();
-    (kind, webhook.counts.text(counted)).into_response()
-}
-
-/// Compares in a time that does not tell how much is equal.
-fn is_same(shown: &str, wanted: &str) -> bool {
-    use sha2::{Digest as _, Sha256};
-    Sha256::digest(shown) == Sha256::digest(wanted)
 }

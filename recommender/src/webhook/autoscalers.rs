@@ -185,7 +185,7 @@ mod tests {
         let read = Pod::deserialize(pod).unwrap();
         let question = PodQuestion::of("shop", &read).unwrap();
         let advice = Autoscalers::of(objects).say(&question, &Limits::new(limits)).unwrap_or_default();
-        let patch = evenkeel_webhook::change::patch(&question, &changes(&question, &advice));
+        let patch = evenkeel_webhook::change::patch(&question, changes(&question, &advice));
         let values = patch.iter().filter_map(|one| {
             let value = one.value.as_ref().map_or(Some("-"), Value::as_str)?;
             Some(format!("{} {value}", one.path.strip_prefix("/spec/containers/0/resources/")?))

@@ -23,7 +23,8 @@ use evenkeel_proto::bearer;
 use evenkeel_store::clock::WallClock;
 use evenkeel_webhook::advice::Advisor;
 use evenkeel_webhook::counts::Certificate;
-use evenkeel_webhook::serve::{Options, Webhook, serve};
+use evenkeel_webhook::http::serve;
+use evenkeel_webhook::serve::{Options, Webhook};
 use jiff::Timestamp;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -49,11 +50,9 @@ const ASK: Duration = Duration::from_secs(1);
 pub fn run(config: &Config) -> anyhow::Result<()> {
     unblock_signals()?;
     tell_warnings(config);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(config.serve.workers)
-        .thread_name("webhook")
-        .enable_all()
-        .build()?;
+    // Reviews have threads of their own; what is left waits, and takes turns.
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().thread_name("webhook").enable_all().build()?;
     runtime.block_on(async {
         let stop = stop_signal()?;
         tokio::pin!(stop);
@@ -71,6 +70,8 @@ pub struct BoundWebhook {
     listener: TcpListener,
     tls: Option<Arc<Tls>>,
     webhook: Arc<Webhook>,
+    /// That answer reviews.
+    threads: usize,
     _tasks: JoinSet<()>,
 }
 
@@ -90,7 +91,7 @@ impl BoundWebhook {
         let mut tasks = JoinSet::new();
         let webhook = parts(config, &mut tasks).await?;
         tasks.spawn(keeper.keep(tls.clone(), Arc::clone(&webhook)));
-        Ok(Self { listener, tls, webhook, _tasks: tasks })
+        Ok(Self { listener, tls, webhook, threads: config.serve.workers, _tasks: tasks })
     }
 
     /// The address that it is reached at.
@@ -113,7 +114,7 @@ impl BoundWebhook {
     /// When the server fails.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
         info!(address = %self.address()?, tls = self.tls.is_some(), "the webhook serves");
-        Ok(serve(self.webhook, self.listener, self.tls, stop).await?)
+        Ok(serve(self.webhook, self.listener, self.tls, self.threads, stop).await?)
     }
 }
 

@@ -14,7 +14,7 @@ use evenkeel_kubernetes::objects::{
     AUTOSCALERS, Asking, Autoscaler, FROZEN, FROZEN_NAMESPACE, KINDS, NAME, OWN,
 };
 use evenkeel_kubernetes::{ApiServer, ConnectError, KindStatus, Pace, WatchState, Watching};
-use evenkeel_model::pod::Pod;
+use evenkeel_model::pod::{Pod, read_pod};
 use evenkeel_model::resource_type::ResourceTypes;
 use evenkeel_model::selector::LabelSelector;
 use evenkeel_rightsizing::policy::rank::Dated;
@@ -22,7 +22,6 @@ use evenkeel_rightsizing::policy::{Policy, PolicyError};
 use evenkeel_webhook::advice::{Advice, ClusterObjects as Says, Stated as Said};
 use evenkeel_webhook::pod::{OWN_LABELS, PodQuestion};
 use serde::Deserialize as _;
-use sha2::{Digest as _, Sha256};
 use tracing::info;
 
 use super::autoscalers::Autoscalers;
@@ -32,9 +31,9 @@ use crate::objects::policies::policy;
 use crate::policy::panic::held;
 use crate::policy::{PolicySource, Set, created};
 use crate::recommend::advice::Advisor;
+use crate::recommend::rules;
 use crate::recommend::rules::Chosen;
 use crate::recommend::stated::{ByStatus, Stated};
-use crate::recommend::{pod, rules};
 
 /// The least time between two looks at objects that changed.
 const LEAST: Duration = Duration::from_millis(200);
@@ -213,7 +212,7 @@ impl ReplicaObjects {
         if let Some(asked) = pods().get(key) {
             return Some(asked.clone());
         }
-        Some(AskedPod { pod: Arc::new(pod::read(&question.text).ok()?), said: None })
+        Some(AskedPod { pod: Arc::new(read_pod(&question.text, "question").ok()?), said: None })
     }
 
     /// What the objects say of a pod, kept for the next one of its workload.
@@ -222,7 +221,7 @@ impl ReplicaObjects {
         question: &PodQuestion<'_>,
         (known, state): (&KnownObjects, u64),
     ) -> Option<ObjectsAnswer> {
-        let key: [u8; 32] = Sha256::digest(&question.text).into();
+        let key = question.key;
         let mut asked = self.asked(&key, question)?;
         if let Some((of, answer)) = &asked.said
             && *of == state
@@ -233,9 +232,10 @@ impl ReplicaObjects {
         let labels = question.labels.iter().copied();
         let by =
             ByStatus { advisor: &self.advisor, policies: &known.set, stated: &known.stated, panic: false };
-        let is_governed = by.governs(&asked.pod, labels.clone());
-        let answer = match by.pod(&asked.pod, labels) {
-            None if is_governed => ObjectsAnswer { said: Said::Nothing, policy: None, is_vpa: false },
+        let answer = match by.pod(&asked.pod, labels.clone()) {
+            None if by.governs(&asked.pod, labels) => {
+                ObjectsAnswer { said: Said::Nothing, policy: None, is_vpa: false }
+            }
             None => {
                 let said = known.autoscalers.say(question, &self.advisor.limits);
                 let policy = said.is_some().then(|| "".into());

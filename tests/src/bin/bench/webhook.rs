@@ -1,7 +1,8 @@
 //! How fast the admission webhook answers API servers.
 //!
 //! A real webhook is pinned to one processor, and answers from the status of 1,000 objects that it follows at an API server of the bench's own; no
-//! recommender is there. It is asked over TLS from another processor, at a fixed rate and over as many connections as a few API servers keep, each
+//! recommender is there: each pod has one container more than its object speaks of, as one with a sidecar that was put into it, so that each review
+//! also looks for a recommender. It is asked over TLS from another processor, at a fixed rate and over as many connections as a few API servers keep, each
 //! time counted from when the question was due. An echo of the same server, which reads whose review it is and lets it through, is asked the same
 //! way: what it costs is what TLS, HTTP and the kernel cost.
 
@@ -353,7 +354,8 @@ fn measure(run: &Run, webhook: &Daemon, (port, echo): (u16, u16), files: &TlsFil
         Figure::new("webhook/review-cpu", each(cpu, &asked), "ms", Target::AtMost(0.1))
             .baseline(each(of_echo_cpu, &echoed))
             .what(format!(
-                "CPU time of the webhook's process for each of these {} reviews, handshakes, TLS and all else that it does                  included; BASELINE the echo's thread for each of its own",
+                "CPU time of the webhook's process for each of these {} reviews, handshakes, TLS and all else that it does \
+                 included; BASELINE the echo's thread for each of its own",
                 asked.len()
             )),
     ])
