@@ -75,7 +75,7 @@ const READERS_OF_STRANGERS: [&str; 8] = [
 /// Lines that are none of these: the form of an address in the own configuration, and what one process does by itself.
 const READS_NO_STRANGER: [(&str, &str); 3] = [
     ("agent/src/config/check.rs", "use hyper::Uri;"),
-    ("agent/src/config/check.rs", "use evenkeel_net::get::Asked;"),
+    ("agent/src/config/check.rs", "use evenkeel_net::get::HttpsEndpoint;"),
     (
         "agent/src/outward/mod.rs",
         "Self::Here => Ok(evenkeel_net::pin::authority(host, port, sha256).await?),",

@@ -24,7 +24,7 @@ use crate::state::buffer::Buffer;
 use crate::state::clock::{Clock, Witness};
 use crate::state::follow::RestoredSlot;
 use crate::state::history::{History, Requested};
-use crate::state::kills::{Container, Seen};
+use crate::state::kills::{KilledContainer, Seen};
 use crate::state::minute::MinuteEntry;
 use crate::state::placed::Aside;
 use crate::state::seconds::Seconds;
@@ -82,7 +82,7 @@ pub(super) fn export(state: &StoreState, mut write: impl FnMut(ItemKind)) {
         let (epochs, seqs) = ids.iter().copied().unzip();
         write(ItemKind::Repeats(RepeatsItem { cluster, node, epochs, seqs }));
     }
-    for (Container(cluster, container), seen) in state.kills.all() {
+    for (KilledContainer(cluster, container), seen) in state.kills.all() {
         let (cluster, container) = (cluster.clone(), container.clone());
         let Seen { id, time_usec, minute, by_kubelet } = seen.clone();
         write(ItemKind::Kill(KillItem { cluster, container, id, time_usec, minute, by_kubelet }));
@@ -353,7 +353,7 @@ impl<'a> Importer<'a> {
             }
             ItemKind::Kill(KillItem { cluster, container, id, time_usec, minute, by_kubelet }) => {
                 let seen = Seen { id, time_usec, minute, by_kubelet };
-                self.state.kills.remember(Container(cluster, container), seen);
+                self.state.kills.remember(KilledContainer(cluster, container), seen);
             }
         }
         Ok(())

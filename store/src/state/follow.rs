@@ -10,7 +10,7 @@ use evenkeel_rightsizing::history::{Cause, Event as PastEvent};
 use super::belief::Reason;
 use super::buffer::Buffer;
 use super::history::{History, Requested};
-use super::kills::{Container, Seen};
+use super::kills::{KilledContainer, Seen};
 use super::seconds::Seconds;
 use super::slots::{StreamContainer, memory_of};
 use super::start::Start;
@@ -183,8 +183,12 @@ impl StoreState {
                     age_ms: None,
                 };
                 let identity = &slot.identity;
-                let of =
-                    Container::of(&node.cluster, &identity.namespace, &identity.pod, &identity.container);
+                let of = KilledContainer::of(
+                    &node.cluster,
+                    &identity.namespace,
+                    &identity.pod,
+                    &identity.container,
+                );
                 let minute = self.clock.now();
                 let id = identity.id.clone();
                 let seen = Seen { id, time_usec: decision.time_usec, minute, by_kubelet: false };

@@ -69,8 +69,8 @@ pub struct Kill {
 }
 
 impl Kill {
-    fn container(&self, cluster: &str) -> Container {
-        Container::of(cluster, &self.namespace, &self.pod, &self.container)
+    fn container(&self, cluster: &str) -> KilledContainer {
+        KilledContainer::of(cluster, &self.namespace, &self.pod, &self.container)
     }
 
     fn seen(&self, minute: u32) -> Seen {
@@ -80,9 +80,9 @@ impl Kill {
 
 /// A container of a pod: cluster, and `namespace/pod/container`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Container(pub(crate) String, pub(crate) String);
+pub(crate) struct KilledContainer(pub(crate) String, pub(crate) String);
 
-impl Container {
+impl KilledContainer {
     pub(super) fn of(cluster: &str, namespace: &str, pod: &str, container: &str) -> Self {
         Self(cluster.to_owned(), format!("{namespace}/{pod}/{container}"))
     }
@@ -113,7 +113,7 @@ impl Seen {
 /// Kills that were counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Kills {
-    of: BTreeMap<Container, Vec<Seen>>,
+    of: BTreeMap<KilledContainer, Vec<Seen>>,
     count: usize,
     /// What was counted until this minute may be forgotten.
     pub(crate) forgotten: u32,
@@ -121,7 +121,7 @@ pub(crate) struct Kills {
 
 impl Kills {
     /// An agent told of a kill; whether a kubelet did not before.
-    pub(super) fn told_by_agent(&mut self, container: Container, seen: Seen) -> bool {
+    pub(super) fn told_by_agent(&mut self, container: KilledContainer, seen: Seen) -> bool {
         let known = self.of.get_mut(&container).into_iter().flatten();
         if let Some(same) = known.into_iter().find(|known| known.by_kubelet && known.is_same(&seen)) {
             // The next one in this run is another.
@@ -140,7 +140,7 @@ impl Kills {
     }
 
     /// Remembers what was counted.
-    pub(crate) fn remember(&mut self, container: Container, seen: Seen) {
+    pub(crate) fn remember(&mut self, container: KilledContainer, seen: Seen) {
         self.of.entry(container).or_default().push(seen);
         self.count += 1;
         if self.count > REMEMBERED {
@@ -162,7 +162,7 @@ impl Kills {
     }
 
     /// Everything remembered.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&Container, &Seen)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&KilledContainer, &Seen)> {
         self.of.iter().flat_map(|(container, all)| all.iter().map(move |seen| (container, seen)))
     }
 }
