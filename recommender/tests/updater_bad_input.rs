@@ -98,7 +98,8 @@ async fn what_cannot_be_is_left_alone_for_as_long_as_it_cannot_and_told() {
     }
 }
 
-/// A quota forbids the raise: the recommendation is capped by it, or the raise has no room; either way nothing is asked for.
+/// A quota forbids the raise, and the agent does not know what containers request: the recommendation is not lowered to what the quota has left,
+/// and the raise has no room.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quota_that_forbids_the_raise_is_kept() {
     let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::start().await);
@@ -113,6 +114,8 @@ async fn a_quota_that_forbids_the_raise_is_kept() {
     api.put(quota("250m"));
     let (running, ..) = started(dir.path(), &api, |_| {}).await;
     policy(&running, json!({})).await;
+    let told = refused(&running, "NoRoom").await;
+    assert!(told["why"].as_str().unwrap().contains("quota q has 50 of requests.cpu left"), "{told}");
     passes(&running, 10).await;
     assert_eq!((cpu(&api, "w0-x"), cpu(&api, "w0-y")), (json!("100m"), json!("100m")));
     api.put(quota("2"));

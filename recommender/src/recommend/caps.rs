@@ -57,13 +57,12 @@ pub(super) fn all(
     if let (Some(max), Some((limit, before))) = (allowed.max, follows) {
         push(None, Some(scaled(max, before, limit, false)), "LimitRange");
     }
-    // What is left of a quota is shared by the containers that would all be raised.
+    // What is left of a quota is shared by the containers that would all be raised. A quota counts what they request now: where
+    // they run and that is not known, nobody can say what it lets them request.
     let share = |left: Option<u64>| left.map(|left| left / u64::from(present.replicas.max(1)));
-    push(
-        None,
-        share(allowed.requests_left).map(|more| before.unwrap_or(0).saturating_add(more)),
-        "ResourceQuota",
-    );
+    let counted = before.or((present.replicas == 0).then_some(0));
+    let most = counted.zip(share(allowed.requests_left)).map(|(now, more)| now.saturating_add(more));
+    push(None, most, "ResourceQuota");
     if let (Some(more), Some((limit, before))) = (share(allowed.limits_left), follows) {
         push(None, Some(scaled(limit.saturating_add(more), before, limit, false)), "ResourceQuota");
     }
@@ -185,6 +184,14 @@ mod tests {
             (keep, Allowed { requests_left: Some(80), ..none }, present, 150, (120, vec!["ResourceQuota"])),
             (keep, Allowed { requests_left: Some(0), ..none }, present, 50, (50, vec![])),
             (keep, Allowed { requests_left: Some(80), ..none }, bare, 150, (80, vec!["ResourceQuota"])),
+            // It runs, and what the quota counts of it is not known.
+            (
+                keep,
+                Allowed { requests_left: Some(80), ..none },
+                Present { replicas: 2, ..bare },
+                150,
+                (150, vec![]),
+            ),
             // The limit follows: 160 more for four are 40 more, and half of it requests.
             (ratio, Allowed { limits_left: Some(160), ..none }, present, 150, (120, vec!["ResourceQuota"])),
         ] {
