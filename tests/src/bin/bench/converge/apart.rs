@@ -16,13 +16,15 @@ use crate::pair::{Agent, Place, Recommender};
 use crate::run::Run;
 use crate::usage::percentile;
 
-/// The network part is killed so often.
-const KILLS: usize = 100;
+/// The network part is killed so often, in short and with `--full`: a part that dies again and again is started again after 10 s.
+const KILLS: (usize, usize) = (20, 100);
 /// The enforcing part so often.
 const RESTARTS: usize = 5;
 const CONFIG: &str = "[parts]\nmode = \"three-processes\"\n";
 /// Pause between two looks at what begins.
 const LOOK: Duration = Duration::from_millis(2);
+/// The same of processes, all of which are looked through.
+const LOOK_THROUGH: Duration = Duration::from_millis(100);
 /// Nothing that is waited for takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -43,11 +45,12 @@ pub(crate) fn run(run: &Run) -> Result<Vec<Figure>> {
 
 /// New processes while the network part is killed under them.
 fn killed(run: &Run, place: &Place, agent: &Agent, stage: &mut Stage<'_>) -> Result<Vec<Figure>> {
-    run.say(&format!("{KILLS} kills of the network part, each with a new process"));
+    let kills = if run.full { KILLS.1 } else { KILLS.0 };
+    run.say(&format!("{kills} kills of the network part, each with a new process"));
     let enforcing = agent.daemon().pid()?;
     let missed = || metric(place, "evenkeel_agent_ticks_missed_total", agent);
     let (before, mut times) = (missed()?, Vec::new());
-    for trial in 0..KILLS {
+    for trial in 0..kills {
         run.check()?;
         let network = await_network(enforcing, None)?;
         kill(network, Signal::SIGKILL).context("cannot kill the network part")?;
@@ -56,14 +59,14 @@ fn killed(run: &Run, place: &Place, agent: &Agent, stage: &mut Stage<'_>) -> Res
     }
     let what = format!(
         "from the moment before an exec, fork or move in one of {CONTAINERS} containers until oom_score_adj reads as it should, each right \
-         after a kill of the network part; {KILLS} kills"
+         after a kill of the network part; {kills} kills"
     );
     let p99 = percentile(&times, 990).context("nothing was tried")?;
     let newcomers = Figure::new("converge/network-killed-p99", p99, "ms", Target::AtMost(100.0));
     let gap = missed()? - before;
     let gap = Figure::new("converge/network-killed-missed", gap, "s", Target::AtMost(0.0));
     let about =
-        format!("seconds that the enforcing part did not sample during {KILLS} kills of the network part");
+        format!("seconds that the enforcing part did not sample during {kills} kills of the network part");
     Ok(vec![newcomers.spread(&times).what(what), gap.what(about)])
 }
 
@@ -116,7 +119,7 @@ fn await_network(enforcing: Pid, before: Option<Pid>) -> Result<Pid> {
             return Ok(found);
         }
         ensure!(Instant::now() < deadline, "no network part within {PATIENCE:?}");
-        std::thread::sleep(LOOK);
+        std::thread::sleep(LOOK_THROUGH);
     }
 }
 
