@@ -106,6 +106,10 @@ impl HostReader for KernelReader {
         Ok(names)
     }
 
+    fn exists(&self, path: &str) -> bool {
+        self.tree.exists(path)
+    }
+
     fn place(&self, hierarchy: Hierarchy, path: &str) -> Result<CgroupRef, HostError> {
         self.tree.dir(hierarchy, path).map(|dir| dir.at().clone())
     }

@@ -125,6 +125,9 @@ pub trait HostReader {
     /// `Gone` when the path exists in no hierarchy.
     fn children(&self, path: &str) -> Result<Vec<String>, HostError>;
 
+    /// Whether the path exists in some hierarchy.
+    fn exists(&self, path: &str) -> bool;
+
     /// The cgroup at a path in one hierarchy, without looking at what it holds.
     ///
     /// # Errors
@@ -185,6 +188,9 @@ impl<R: HostReader + ?Sized> HostReader for &R {
     }
     fn children(&self, path: &str) -> Result<Vec<String>, HostError> {
         (**self).children(path)
+    }
+    fn exists(&self, path: &str) -> bool {
+        (**self).exists(path)
     }
     fn place(&self, hierarchy: Hierarchy, path: &str) -> Result<CgroupRef, HostError> {
         (**self).place(hierarchy, path)

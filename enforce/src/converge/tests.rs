@@ -212,6 +212,9 @@ impl HostReader for Vanishing {
     fn children(&self, path: &str) -> Result<Vec<String>, HostError> {
         self.0.children(path)
     }
+    fn exists(&self, path: &str) -> bool {
+        self.0.exists(path)
+    }
     fn place(&self, hierarchy: Hierarchy, path: &str) -> Result<CgroupRef, HostError> {
         self.0.place(hierarchy, path)
     }

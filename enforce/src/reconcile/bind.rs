@@ -44,8 +44,8 @@ impl Binder {
             }
             CgroupBinding::Path(path) => {
                 let path = normal(path)?;
-                // Cheap, and it tells "not there yet" from "there".
-                reader.children(&path).is_ok().then_some(path)
+                // Tells "not there yet" from "there"; asked of every container at each merge.
+                reader.exists(&path).then_some(path)
             }
             CgroupBinding::Unit(unit) => {
                 let units = self.units.get_or_insert_with(|| units(reader));

@@ -97,6 +97,11 @@ impl CgroupTree {
             _ => Ok(found),
         }
     }
+
+    /// Whether a path exists in some hierarchy: one is opened where it does.
+    pub fn exists(&self, path: &str) -> bool {
+        self.layout.process_order().any(|hierarchy| self.dir(hierarchy, path).is_ok())
+    }
 }
 
 fn open_root(path: &Path) -> Result<OwnedFd, HostError> {

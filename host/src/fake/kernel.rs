@@ -418,6 +418,10 @@ impl HostReader for FakeKernel {
         Ok(names.into_iter().collect())
     }
 
+    fn exists(&self, path: &str) -> bool {
+        self.lock().state.cgroups.contains_key(path)
+    }
+
     fn place(&self, hierarchy: Hierarchy, path: &str) -> Result<CgroupRef, HostError> {
         let state = &self.lock().state;
         if path == "/" {

@@ -83,7 +83,7 @@ fn metric(place: &Place, name: &str, agent: &Agent) -> Result<f64> {
     }
 }
 
-/// The enforcing part killed and started anew, until the first second of samples is in its spool.
+/// The enforcing part killed and started anew, until its network part has samples of containers on its page.
 fn restarted(run: &Run, place: &Place, agent: Agent, recommender: &Recommender) -> Result<Figure> {
     run.say(&format!("{RESTARTS} restarts of the enforcing part"));
     let (mut agent, mut times) = (agent, Vec::new());
@@ -93,8 +93,7 @@ fn restarted(run: &Run, place: &Place, agent: Agent, recommender: &Recommender) 
         let killed = Instant::now();
         agent = Agent::start_with(place, Some(recommender), CONFIG)?;
         let deadline = killed + PATIENCE;
-        let written = || Asking::connect(&place.agent_socket())?.status();
-        while !written().is_ok_and(|status| status.stream.is_some_and(|stream| stream.frames_written > 0)) {
+        while !agent.metrics().is_ok_and(|page| page.contains("container_memory_working_set_bytes{")) {
             ensure!(Instant::now() < deadline, "no samples within {PATIENCE:?}");
             std::thread::sleep(LOOK);
         }
@@ -104,8 +103,8 @@ fn restarted(run: &Run, place: &Place, agent: Agent, recommender: &Recommender) 
     let most = percentile(&times, 1000).context("nothing was tried")?;
     let figure = Figure::new("converge/restart-first-sample", most, "s", Target::AtMost(1.0)).spread(&times);
     Ok(figure.what(format!(
-        "from the end of a killed enforcing part with {CONTAINERS} containers until another one has written a second of samples and its \
-         network part says so, the longest of {RESTARTS}"
+        "from the end of a killed enforcing part with {CONTAINERS} containers until another one's samples of them are on /metrics, the longest \
+         of {RESTARTS}"
     )))
 }
 
