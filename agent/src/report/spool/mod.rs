@@ -129,7 +129,7 @@ impl Spool {
         let (options, names): (Options, Names) = (options(limit), names.into());
         private::subdirectory(dir)?;
         renew::settle(dir, &names)?;
-        let mut old = open_old(dir, epoch, (&options, &names))?;
+        let mut old = open_old(dir, epoch, &options, &names)?;
         old.sort_by_key(|(time, _)| *time);
         let current = Epoch::open(&epoch_dir(dir, epoch), epoch, options, &names)?;
         let old = old.into_iter().map(|(_, epoch)| epoch).collect();
@@ -339,7 +339,8 @@ fn options(limit: u64) -> Options {
 fn open_old(
     dir: &Path,
     current: u64,
-    (options, names): (&Options, &Names),
+    options: &Options,
+    names: &Names,
 ) -> Result<Vec<(u64, Epoch)>, SpoolError> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).map_err(|e| directory("list", dir, e))? {

@@ -59,11 +59,7 @@ pub(crate) fn is_wanted(units: &Units) -> bool {
 }
 
 /// Follows the manager until the agent ends. Without systemd or a bus it says nothing, unless it was enabled by name.
-pub(crate) async fn run(
-    units: Units,
-    (tree, reach): (Option<Arc<CgroupTree>>, Reach),
-    updates: UpdateSender,
-) {
+pub(crate) async fn run(units: Units, tree: Option<Arc<CgroupTree>>, reach: Reach, updates: UpdateSender) {
     if !is_wanted(&units) {
         return;
     }
