@@ -113,7 +113,7 @@ impl DecisionLog {
         let lead = last.map_or(0, |(decision, record)| decision.saturating_sub(record));
         let next = last.map_or(1, |(decision, _)| decision.saturating_add(1));
         let next = next.max(log.last().map_or(1, |seq| seq.get().saturating_add(1)));
-        Ok(Self::with(next, Some(Disk { log, lead }), (oom_kills, rulings), kept, tell))
+        Ok(Self::with(next, Some(Disk { log, lead }), oom_kills, rulings, kept, tell))
     }
 
     /// A log in memory alone that loses what must arrive.
@@ -124,13 +124,14 @@ impl DecisionLog {
 
     /// A log in memory alone, for a run that may not keep state; `kept` as in [`open`](Self::open).
     pub fn in_memory(kept: Option<Arc<dyn KeepsDecisions>>, tell: Tell) -> Self {
-        Self::with(1, None, (VecDeque::new(), VecDeque::new()), kept, tell)
+        Self::with(1, None, VecDeque::new(), VecDeque::new(), kept, tell)
     }
 
     fn with(
         next: u64,
         disk: Option<Disk>,
-        (oom_kills, rulings): (VecDeque<Arc<Decision>>, VecDeque<Arc<Decision>>),
+        oom_kills: VecDeque<Arc<Decision>>,
+        rulings: VecDeque<Arc<Decision>>,
         kept: Option<Arc<dyn KeepsDecisions>>,
         tell: Tell,
     ) -> Self {

@@ -139,7 +139,7 @@ impl Plan {
         let (key, outcome) = (key(workload), self.outcome(workload));
         let remembered = self.before.get(&key).cloned().unwrap_or_default();
         let answers = self.given.get(&key).cloned().unwrap_or_default();
-        ReplayCase::new(*rules, now.clone(), workload.clone(), (remembered, answers), outcome)
+        ReplayCase::new(*rules, now.clone(), workload.clone(), remembered, answers, outcome)
     }
 }
 
