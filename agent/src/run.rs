@@ -24,7 +24,7 @@ use serde_json::Value;
 use open::show_landlock;
 pub(crate) use open::{Keeps, Opened, open};
 pub(crate) use start::hierarchies;
-use start::{Running, start};
+use start::{RunningAgent, start};
 use threads::Threads;
 
 use crate::config::{Config, ConfigError};
@@ -92,7 +92,7 @@ pub(crate) fn daemon(
     ended
 }
 
-impl Running {
+impl RunningAgent {
     /// SIGHUP: what can change at run time is put in force, what needs a restart is named, and a configuration that is
     /// wrong changes nothing.
     fn reload(&self, context: &Context, reread: Reread<'_>) {

@@ -33,7 +33,7 @@ use crate::tasks::{SourceOutlets, serve_all};
 use crate::{allocator, report, sample, serve};
 
 /// What of an agent that runs is told of a reload and of the end.
-pub(super) struct Running {
+pub(super) struct RunningAgent {
     /// Ends the asynchronous part.
     pub(super) stop: watch::Sender<bool>,
     /// Takes a new policy of evictions.
@@ -49,7 +49,7 @@ pub(super) fn start(
     listener: UnixListener,
     types: String,
     threads: &mut Threads,
-) -> anyhow::Result<Running> {
+) -> anyhow::Result<RunningAgent> {
     let Opened { context, mut kernel, journal, decisions, board, holds, apart } = opened;
     let waker = Waker::new().context("no descriptor for the converge thread's bell")?;
     context.enforce.stop.register(waker.clone());
@@ -167,7 +167,7 @@ pub(super) fn start(
         runtime.block_on(serve_all(agent, listener, types, apart, found, stopped, &beat));
         runtime.shutdown_timeout(Duration::from_millis(200));
     })?;
-    Ok(Running { stop, evictions })
+    Ok(RunningAgent { stop, evictions })
 }
 
 /// Starts the thread that carries out what the eviction policy rules.
