@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_log::LogError;
 use evenkeel_model::rollup::Rollup;
 use evenkeel_model::sample::Sample;
 use evenkeel_proto::frame::{Decoder, Visitor};
