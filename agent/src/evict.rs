@@ -44,7 +44,7 @@ impl Hands for Runners {
             Runner::Sandbox(id) => {
                 let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
                 let runtime = runtime.map_err(|error| error.to_string())?;
-                let done = sandbox_stopped(&runtime, (&self.sockets, self.runtimes.as_ref()), id, beat);
+                let done = sandbox_stopped(&runtime, &self.sockets, self.runtimes.as_ref(), id, beat);
                 runtime.shutdown_background();
                 done
             }
@@ -105,7 +105,8 @@ async fn stopped_there(gate: &Gate, socket: &Path, id: &str) -> Result<Stopped, 
 /// Stops a pod at the runtime that knows it.
 fn sandbox_stopped(
     runtime: &Runtime,
-    (sockets, runtimes): (&[PathBuf], Option<&Gate>),
+    sockets: &[PathBuf],
+    runtimes: Option<&Gate>,
     id: &str,
     beat: &dyn Fn(),
 ) -> Result<EvictionResult, String> {

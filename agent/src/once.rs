@@ -18,7 +18,8 @@ use crate::cli::Output;
 use crate::config::Config;
 use crate::run::{self, Keeps, Opened};
 use crate::shared::{Context, Rescan};
-use crate::{allocator, changes, machine, tasks};
+use crate::tasks::{self, SourceOutlets};
+use crate::{allocator, changes, machine};
 
 /// Time for the sources to say what they see.
 const DISCOVERY: Duration = Duration::from_secs(5);
@@ -63,9 +64,9 @@ pub(crate) fn run(config: Config, written: Value, output: Output) -> anyhow::Res
         .enable_all()
         .build()
         .context("cannot start the asynchronous runtime")?;
-    let updates = UpdateSender { sender, waker };
+    let found = SourceOutlets { updates: UpdateSender { sender, waker }, rescan, cgroup_roots };
     let _guard = runtime.enter();
-    tasks::start_sources(&context, (&updates, &rescan), &cgroup_roots, tasks::Others::default());
+    tasks::start_sources(&context, &found, tasks::Others::default());
     converger.gather(expected, Instant::now() + DISCOVERY);
     converger.once(Instant::now() + CONVERGING);
     node.once();
@@ -79,7 +80,7 @@ pub(crate) fn run(config: Config, written: Value, output: Output) -> anyhow::Res
         }
         done.extend(chunk);
     }
-    print(&context, (&board, &view), &done, output)?;
+    print(&context, &board, &view, &done, output)?;
     let undone = |view: &Arc<ContainerView>| {
         view.unmanaged.is_none() && view.state > evenkeel_enforce::converge::State::Ineffective
     };
@@ -88,7 +89,8 @@ pub(crate) fn run(config: Config, written: Value, output: Output) -> anyhow::Res
 
 fn print(
     context: &Context,
-    (board, view): (&Board, &node::View),
+    board: &Board,
+    view: &node::View,
     decisions: &[Arc<Decision>],
     output: Output,
 ) -> anyhow::Result<()> {

@@ -2,6 +2,8 @@
 //!
 //! Owned here: starting these, and starting again those that panic. Not owned: what a task does, threads and their order ([`crate::run`]).
 
+mod source;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +12,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use evenkeel_border::order::{Follow, Units};
 use evenkeel_enforce::decisions::Draft;
-use evenkeel_enforce::kernel;
 use evenkeel_enforce::shared::{Heartbeat, UpdateSender};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use tokio::sync::watch;
@@ -26,11 +27,11 @@ use crate::parts::read::Reading;
 use crate::parts::served::NetworkWork;
 use crate::parts::starter::{Logging, Starter};
 use crate::parts::{Given, Part};
-use crate::shared::{Context, Rescan};
+use crate::shared::Context;
 use crate::sources::manifests::Parser;
-use crate::sources::reach::Reach;
 use crate::sources::systemd::is_wanted;
-use crate::{panics, pods, serve, sources};
+use crate::{panics, serve};
+pub(crate) use source::{Others, SourceOutlets, start_sources};
 
 /// Time for open calls to end.
 const DRAIN_CALLS: Duration = Duration::from_secs(2);
@@ -109,13 +110,12 @@ impl Apart {
 }
 
 /// The asynchronous part: sources, the service, metrics; until the agent stops.
-#[allow(clippy::too_many_arguments)]
 pub(crate) async fn serve_all(
     agent: Arc<serve::Agent>,
-    (listener, types, apart): (std::os::unix::net::UnixListener, String, Option<Apart>),
-    updates: UpdateSender,
-    rescan: Rescan,
-    cgroup_roots: Vec<PathBuf>,
+    listener: std::os::unix::net::UnixListener,
+    types: String,
+    apart: Option<Apart>,
+    found: SourceOutlets,
     stopped: watch::Receiver<bool>,
     beat: &Heartbeat,
 ) {
@@ -124,7 +124,7 @@ pub(crate) async fn serve_all(
         manifests: apart.reader.clone().map(|gate| Parser::There(gate, types.clone().into())),
         units: true,
     });
-    start_sources(&agent.context, (&updates, &rescan), &cgroup_roots, others);
+    start_sources(&agent.context, &found, others);
     let kept = tokio::spawn(Arc::clone(&agent.context.pods).keep(stopped.clone()));
     let until = |mut stopped: watch::Receiver<bool>| async move {
         // An error means that the sender is gone, which is the end too.
@@ -137,17 +137,17 @@ pub(crate) async fn serve_all(
             let served = NetworkWork { gate: apart.network, local, socket: listener, types };
             let followed = Followed {
                 gate: apart.runtime,
-                follow: to_follow(&agent.context, &cgroup_roots),
-                updates: updates.clone(),
-                rescan: rescan.clone(),
+                follow: to_follow(&agent.context, &found.cgroup_roots),
+                updates: found.updates.clone(),
+                rescan: found.rescan.clone(),
                 pods: Arc::clone(&agent.context.pods),
                 cgroups: agent.context.config.parts.runtime_cgroups.clone().into(),
                 known: Known::default(),
             };
             let units = &agent.context.config.sources.systemd;
-            let units = is_wanted(units).then(|| (to_list(units), updates.clone()));
-            let duties = (served, followed, apart.reader.map(|gate| (gate, units)));
-            let keeping = keep(apart.begins, duties, Arc::clone(&agent), stopped.clone());
+            let units = is_wanted(units).then(|| (to_list(units), found.updates.clone()));
+            let reading = apart.reader.map(|gate| (gate, units));
+            let keeping = keep(apart.begins, served, followed, reading, Arc::clone(&agent), stopped.clone());
             serving.spawn(logged("parts", keeping));
         }
         None => serve_here(&agent, local, listener, &stopped, &mut serving),
@@ -186,7 +186,9 @@ type Readings = (Gate, Option<(Units, UpdateSender)>);
 /// Keeps all parts running; ends with the process that starts them.
 async fn keep(
     begins: Begins,
-    (served, followed, reading): (NetworkWork, Followed, Option<Readings>),
+    served: NetworkWork,
+    followed: Followed,
+    reading: Option<Readings>,
     agent: Arc<serve::Agent>,
     stopped: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
@@ -251,22 +253,22 @@ fn serve_here(
     };
     let rules = &config.trust;
     let at = |address, guard, tls| serve::Listening { address, door: serve::Door::of(rules, guard), tls };
-    let what = (serve::Answers::Here(local), Arc::clone(&config.types));
-    let unix = serve::serve_unix(what.clone(), listener, until(stopped.clone()));
+    let (answers, types) = (serve::Answers::Here(local), Arc::clone(&config.types));
+    let unix = serve::serve_unix(answers.clone(), Arc::clone(&types), listener, until(stopped.clone()));
     serving.spawn(logged("serve.socket", unix));
     if let Some(address) = config.serve.address {
-        let tcp =
-            serve::serve_tcp(what.clone(), at(address, &rules.service, trust.tls()), until(stopped.clone()));
+        let at = at(address, &rules.service, trust.tls());
+        let tcp = serve::serve_tcp(answers.clone(), types, at, until(stopped.clone()));
         serving.spawn(logged("serve.address", tcp));
     }
     // Nobody waits for the end of these.
     if let Some(address) = config.serve.metrics {
         let at = at(address, &rules.metrics, trust.tls().filter(|_| rules.metrics.tls));
-        tokio::spawn(logged("serve.metrics", serve::metrics::serve(what.0.clone(), at)));
+        tokio::spawn(logged("serve.metrics", serve::metrics::serve(answers.clone(), at)));
     }
     if let Some(address) = config.serve.dashboard {
         let at = at(address, &rules.service, trust.tls());
-        tokio::spawn(logged("serve.dashboard", serve::pages::serve(what.0, at)));
+        tokio::spawn(logged("serve.dashboard", serve::pages::serve(answers, at)));
     }
 }
 
@@ -283,75 +285,6 @@ fn show_panics(agent: &serve::Agent, told: &mut u64) {
         let draft = Draft::node(DecisionKind::Agent, reason).result(DecisionResult::Failed);
         agent.decisions.record(draft, &agent.context.enforce.stats);
     }
-}
-
-/// What other processes do for the sources.
-#[derive(Default)]
-pub(crate) struct Others {
-    /// One talks with runtimes and engines.
-    runtimes: bool,
-    /// One reads manifests.
-    manifests: Option<Parser>,
-    /// One lists systemd's units.
-    units: bool,
-}
-
-/// Starts every enabled source on the present runtime that is not another process's. One that panics is started again.
-pub(crate) fn start_sources(
-    context: &Context,
-    (updates, rescan): (&UpdateSender, &Rescan),
-    cgroup_roots: &[PathBuf],
-    others: Others,
-) {
-    let config = &context.config;
-    let arrows = (updates.clone(), rescan.clone());
-    if let Some(dir) = config.sources.manifests.clone() {
-        let parser = others.manifests.unwrap_or_else(|| Parser::Here(Arc::clone(&config.types)));
-        let (given, (updates, rescan)) = ((cgroup_roots.to_vec(), parser), arrows.clone());
-        tokio::spawn(panics::restarted("manifests", move || {
-            sources::manifests::run(dir.clone(), given.clone(), updates.clone(), rescan.clone())
-        }));
-    }
-    let capacity = context.enforce.facts.memory_bytes;
-    let terms = sources::Terms { capacity, trusted: config.enforce.manage.trust_annotations.clone() };
-    for socket in config.sources.cri.clone().into_iter().filter(|_| !others.runtimes) {
-        let pods = Arc::clone(&context.pods);
-        let setup = sources::cri::Setup { socket, terms: terms.clone(), pods, reach: Reach::Here };
-        let (updates, rescan) = arrows.clone();
-        tokio::spawn(panics::restarted("cri", move || {
-            sources::cri::run(setup.clone(), updates.clone(), rescan.clone())
-        }));
-    }
-    if let Some(mut kubelet) = config.sources.kubelet.clone() {
-        if kubelet.asked.name.is_empty() {
-            kubelet.asked.name.clone_from(&context.node.node);
-        }
-        let (pods, outward) = (Arc::clone(&context.pods), context.outward.clone());
-        tokio::spawn(panics::restarted("kubelet", move || {
-            pods::follow_kubelet(kubelet.clone(), outward.clone(), Arc::clone(&pods))
-        }));
-    }
-    let (updates, rescan) = arrows;
-    if !others.units {
-        // Without the tree units are listed all the same; only what they lack is not told.
-        let tree = kernel::open_tree(&config.enforce).ok().map(|(_, tree)| tree);
-        let (units, sender) = (config.sources.systemd.clone(), updates.clone());
-        tokio::spawn(panics::restarted("systemd", move || {
-            sources::systemd::run(units.clone(), (tree.clone(), Reach::Here), sender.clone())
-        }));
-    }
-    if others.runtimes {
-        return;
-    }
-    let setup = sources::engines::Setup {
-        sockets: config.sources.engines.clone(),
-        terms,
-        roots: cgroup_roots.to_vec(),
-        reach: Reach::Here,
-    };
-    tokio::spawn(panics::restarted("names", move || {
-        sources::engines::run(setup.clone(), updates.clone(), rescan.clone())
-    }));
 }
 
 async fn logged(what: &'static str, task: impl Future<Output = anyhow::Result<()>>) {

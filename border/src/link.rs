@@ -5,6 +5,7 @@
 //! A side may send [`WINDOW`] messages in a channel before the other has taken the first. All that waits on this side together stays
 //! within [`Bounds`]; a packet that goes beyond, or that the other side cannot have meant, ends the link and is told by [`Link::gone`].
 
+mod pace;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -13,17 +14,16 @@ use std::io;
 use std::net::Shutdown;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 use tokio::sync::{Notify, mpsc};
-use tokio::time::Instant;
 
 use crate::ask::Failure;
 use crate::coded::Coded as _;
 use crate::packet::{HEAD, MOST_BYTES, Packet, PacketKind, read};
 use crate::socket;
+pub use pace::Pace;
 use table::ChannelTable;
 
 /// Messages of a channel that may be on the way, each direction.
@@ -282,36 +282,5 @@ impl Drop for Channel {
         if self.link.table.forget(self.id) {
             self.link.control.notify_one();
         }
-    }
-}
-
-/// How much a second is taken.
-#[derive(Debug)]
-pub struct Pace {
-    packets: u32,
-    left: u32,
-    since: Instant,
-}
-
-impl Pace {
-    /// So much; 0 is all.
-    #[must_use]
-    pub fn new(packets: u32) -> Self {
-        Self { packets, left: packets, since: Instant::now() }
-    }
-
-    /// Waits for the next second where all of this one were taken.
-    pub async fn wait(&mut self) {
-        if self.packets == 0 {
-            return;
-        }
-        if self.since.elapsed() >= Duration::from_secs(1) {
-            (self.left, self.since) = (self.packets, Instant::now());
-        }
-        if self.left == 0 {
-            tokio::time::sleep_until(self.since + Duration::from_secs(1)).await;
-            (self.left, self.since) = (self.packets, Instant::now());
-        }
-        self.left -= 1;
     }
 }

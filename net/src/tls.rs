@@ -3,17 +3,19 @@
 //! Owned here: reading the files, the handshake, and what of a client's certificate is passed on. Not owned: who a client is
 //! by its certificate. No ticket is given and no session resumed, so that a client is looked at anew each time.
 
+mod error;
+mod pem;
+
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
@@ -23,6 +25,9 @@ use tokio_rustls::TlsAcceptor;
 use crate::HEAD_TIMEOUT;
 pub use crate::certificate::{Certificate, Vouched};
 use crate::connection::{Duplex, Speech};
+pub use error::TlsError;
+use pem::wrong;
+pub use pem::{certificates, parsed, private_key};
 
 /// Where certificate, key and authorities are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,29 +69,6 @@ impl TlsFiles {
     pub fn authorities(&self) -> impl Iterator<Item = &PathBuf> {
         self.client_ca.iter().chain(&self.cluster_ca)
     }
-}
-
-/// Why TLS cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// A file cannot be read, or does not hold what it should.
-    #[error("{}: {what}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong, and what helps.
-        what: String,
-    },
-    /// Certificate and key do not belong together, or are of a kind that is not served.
-    #[error("{} and {}: {source}", cert.display(), key.display())]
-    Pair {
-        /// The certificate's file.
-        cert: PathBuf,
-        /// The key's file.
-        key: PathBuf,
-        /// Why.
-        source: rustls::Error,
-    },
 }
 
 /// What is served now.
@@ -295,43 +277,6 @@ fn verifier<'a>(
         .build()
         .map_err(|error| wrong(&files.cert, &error))?;
     Ok(Some(verifier))
-}
-
-fn wrong(path: &Path, why: &dyn fmt::Display) -> TlsError {
-    TlsError::File { path: path.to_owned(), what: why.to_string() }
-}
-
-/// The certificates of a PEM file, at least one.
-///
-/// # Errors
-/// When it cannot be read or holds none.
-pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let found = read.map_err(|error| wrong(path, &error))?;
-    if found.is_empty() {
-        return Err(wrong(path, &"it holds no certificate in PEM"));
-    }
-    Ok(found)
-}
-
-/// The certificates of a text in PEM, as far as they can be read.
-#[must_use]
-pub fn parsed(pem: &[u8]) -> Vec<Certificate> {
-    CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).map(|der| Certificate::of(&der)).collect()
-}
-
-/// The key of a PEM file, which others may not read.
-///
-/// # Errors
-/// When it cannot be read, holds none, or everybody may read it.
-pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    if fs::metadata(path).is_ok_and(|facts| facts.permissions().mode() & 0o007 != 0) {
-        return Err(wrong(
-            path,
-            &"everybody may read this key: chmod 0600, and make a new one if others could have",
-        ));
-    }
-    PrivateKeyDer::from_pem_file(path).map_err(|error| wrong(path, &error))
 }
 
 /// How long before its end a certificate is told of: half of the life of the shortest in use, a day.

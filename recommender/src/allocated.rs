@@ -5,6 +5,8 @@
 //! sidecars. What runs on nodes that are gone is in no sum. Where no recommendation rests on two days of history, the
 //! present request stands in for it. The state is copied node by node, so that ingest goes on meanwhile.
 
+mod pods;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,6 +25,7 @@ use crate::api::Context;
 use crate::capacity::reported;
 use crate::config::CapacitySection;
 use crate::recommend::stored::StoredRecommendations;
+use pods::{OfPod, add_container};
 
 /// Sums that are asked for by people are no older than this, microseconds: agents report each second.
 pub(crate) const AT_MOST_USEC: u64 = 1_000_000;
@@ -152,50 +155,6 @@ fn wishes(kept: &StoredRecommendations) -> Wishes<'_> {
     wishes
 }
 
-/// What the containers of one pod ask for of one resource.
-#[derive(Clone, Copy, Default)]
-struct PodRequestSums {
-    running: u64,
-    sidecars: u64,
-    init: u64,
-}
-
-impl PodRequestSums {
-    fn add(&mut self, kind: v1::ContainerKind, amount: u64) {
-        match kind {
-            v1::ContainerKind::Init => self.init = self.init.max(amount),
-            v1::ContainerKind::Sidecar => self.sidecars = self.sidecars.saturating_add(amount),
-            _ => self.running = self.running.saturating_add(amount),
-        }
-    }
-
-    fn effective(self) -> u64 {
-        self.sidecars.saturating_add(self.running.max(self.init))
-    }
-}
-
-/// What one pod has of one resource.
-#[derive(Clone, Copy, Default)]
-struct OfPod {
-    requested: PodRequestSums,
-    limited: PodRequestSums,
-    recommended: PodRequestSums,
-    unlimited: u32,
-    recommended_containers: u32,
-    used: u64,
-}
-
-impl OfPod {
-    fn add_to(self, sum: &mut v1::AllocatedResource) {
-        sum.requested = sum.requested.saturating_add(self.requested.effective());
-        sum.limited = sum.limited.saturating_add(self.limited.effective());
-        sum.recommended = sum.recommended.saturating_add(self.recommended.effective());
-        sum.unlimited = sum.unlimited.saturating_add(self.unlimited);
-        sum.recommended_containers = sum.recommended_containers.saturating_add(self.recommended_containers);
-        sum.used = sum.used.saturating_add(self.used);
-    }
-}
-
 impl Allocated {
     fn add_node(&mut self, node: &OnNode, wishes: &Wishes<'_>) {
         let cluster = node.key.cluster.as_str();
@@ -271,24 +230,6 @@ impl Allocated {
             memory.quota_requests = least(["memory", "requests.memory"], Quantity::to_u64);
             memory.quota_limits = least(["limits.memory"; 2], Quantity::to_u64);
         }
-    }
-}
-
-fn add_container(pod: &mut Pair<OfPod>, running: &Running, wish: Pair<Option<u64>>) {
-    let (identity, asked) = (&running.identity, running.identity.requested.unwrap_or_default());
-    let limits = [asked.cpu_limit_milli, asked.memory_limit_bytes];
-    let requests = [asked.cpu_request_milli, asked.memory_request_bytes];
-    for (at, of) in pod.iter_mut().enumerate() {
-        of.used = of.used.saturating_add(running.used[at]);
-        if identity.kind() == v1::ContainerKind::Infrastructure {
-            continue;
-        }
-        let request = requests[at].or(limits[at]).unwrap_or(0);
-        of.requested.add(identity.kind(), request);
-        of.limited.add(identity.kind(), limits[at].unwrap_or(0));
-        of.recommended.add(identity.kind(), wish[at].unwrap_or(request));
-        of.unlimited += u32::from(limits[at].is_none());
-        of.recommended_containers += u32::from(wish[at].is_some());
     }
 }
 

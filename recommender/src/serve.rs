@@ -229,7 +229,8 @@ impl Recommender {
         let serving = Arc::new(Notify::new());
         let rpc = tokio::spawn(rpc(
             grpc,
-            (Recorder(audit), Door(Arc::clone(&access))),
+            Recorder(audit),
+            Door(Arc::clone(&access)),
             &site,
             &ingestion,
             Enrollment::new(authority, clock.clone()),
@@ -491,7 +492,8 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
 #[expect(clippy::too_many_arguments, reason = "each is a part of the program that the server joins")]
 fn rpc(
     incoming: Connections,
-    (recorder, door): (Recorder, Door),
+    recorder: Recorder,
+    door: Door,
     site: &Site,
     ingestion: &LateIngestion,
     enrollment: Enrollment,

@@ -512,3 +512,38 @@ fn the_test_of_type_names_sees_what_it_should() {
         assert!(!is_shipped(Path::new(path)), "{path}");
     }
 }
+
+/// Lines of shipped code at which a function takes a tuple apart: `(a, b): (A, B)`.
+fn tuple_parameters(text: &str) -> Vec<&str> {
+    let shipped = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+    let is_one = |line: &&str| {
+        let of_function = line.find("fn ").map_or(*line, |at| line.get(at..).unwrap_or_default());
+        let is_parameter = line.starts_with('(') || (of_function != *line || line.starts_with("fn "));
+        let pattern = of_function.split_once("): (").map(|(before, _)| before);
+        is_parameter
+            && pattern
+                .is_some_and(|before| before.rsplit_once('(').is_some_and(|(_, names)| names.contains(", ")))
+    };
+    shipped.lines().map(str::trim).filter(|line| !line.starts_with("//")).filter(is_one).collect()
+}
+
+#[test]
+fn parameters_that_belong_together_are_a_struct_and_no_tuple() -> Result<()> {
+    let mut broken = Vec::new();
+    for path in sources()? {
+        let inside = path.strip_prefix(places::repository())?;
+        if is_shipped(inside) {
+            let text = std::fs::read_to_string(&path)?;
+            broken.extend(tuple_parameters(&text).iter().map(|line| format!("{}: {line}", inside.display())));
+        }
+    }
+    assert_none("parameters that belong together are a struct with names", &broken);
+    Ok(())
+}
+
+#[test]
+fn the_test_of_tuple_parameters_sees_what_it_should() {
+    let text = "pub fn f(&self, (a, b): (&A, u64)) {}\nfn g(\n    (x, y): (X, Y),\n    z: Z,\n) -> (X, Y) {\n\
+        fn h(a: (A, B)) -> (A, B) {\nlet of = |(a, b): (A, B)| a;\n// (a, b): (A, B),\n";
+    assert_eq!(tuple_parameters(text), ["pub fn f(&self, (a, b): (&A, u64)) {}", "(x, y): (X, Y),"]);
+}

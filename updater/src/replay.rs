@@ -93,7 +93,8 @@ impl ReplayCase {
         rules: UpdateRules,
         now: Now,
         workload: Workload,
-        (remembered, answers): (Remembered, Vec<PlanAnswer>),
+        remembered: Remembered,
+        answers: Vec<PlanAnswer>,
         outcome: ReplayOutcome,
     ) -> Self {
         Self { version: VERSION, rules, now, remembered, answers, workload, outcome }

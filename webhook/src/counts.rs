@@ -93,7 +93,7 @@ impl WebhookCounts {
     }
 
     /// What stands alone, with how much was told in Events, and how much was not.
-    fn metrics(&self, (told, untold): (u64, u64)) -> [Metric; 9] {
+    fn metrics(&self, told: u64, untold: u64) -> [Metric; 9] {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
         let is = |flag: &AtomicBool| f64::from(u8::from(flag.load(Ordering::Relaxed)));
         let certificate = self.certificate_now();
@@ -186,7 +186,7 @@ impl WebhookCounts {
         for ((_, word), count) in OUTCOMES.iter().zip(&self.outcomes) {
             line(format!("evenkeel_webhook_reviews_total{{outcome=\"{word}\"}} {}", read(count)));
         }
-        for (name, kind, help, value) in self.metrics(told) {
+        for (name, kind, help, value) in self.metrics(told.0, told.1) {
             line(format!("# HELP evenkeel_webhook_{name} {help}"));
             line(format!("# TYPE evenkeel_webhook_{name} {kind}"));
             line(format!("evenkeel_webhook_{name} {value}"));

@@ -1,6 +1,7 @@
 //! From the configuration as written to the valid one. All errors are told at once.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,14 +31,14 @@ use super::valid::{Config, SamplerConfig, Serve, Sources, StreamConfig};
 
 /// Shortest and longest audit period: below, audits alone load a node of a thousand containers; above, a missed
 /// event would stay unnoticed for too long.
-const AUDIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
+const AUDIT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 /// How long a source has to tell of an update that a runtime made in place: a listing settles 10 ms and takes the runtime some more, or much
 /// more on a busy machine.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// A frozen container serves nobody.
-const FREEZE_MAX: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
+const FREEZE_MAX: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(5);
 /// Below a tenth of a second sampling costs more than it tells; a minute is the resolution of history.
-const INTERVAL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
+const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
 /// Two segments of the smallest useful size, and what nobody means to give a spool.
 const SPOOL: (u64, u64) = (1 << 20, 1 << 40);
 
@@ -393,16 +394,11 @@ impl Checker<'_> {
         self.errors.push(ConfigError { place, key: Some(key.to_owned()), reason, remedy: remedy.to_owned() });
     }
 
-    pub(super) fn span(
-        &mut self,
-        key: &str,
-        value: Duration,
-        (least, most): (Duration, Duration),
-    ) -> Duration {
-        if value < least || value > most {
+    pub(super) fn span(&mut self, key: &str, value: Duration, range: RangeInclusive<Duration>) -> Duration {
+        if !range.contains(&value) {
             self.fail(
                 key,
-                format!("{value:?} is outside {least:?} to {most:?}"),
+                format!("{value:?} is outside {:?} to {:?}", range.start(), range.end()),
                 "give a duration in this range",
             );
         }

@@ -5,10 +5,11 @@
 //! closed, what it found or was told is judged as before, and what waits of it is bounded. While the network's part is away frames wait in
 //! the spool, and clients in the backlog of the socket; while the runtime's is, what it found last stands.
 
+mod heard;
+
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -26,6 +27,7 @@ use super::Part;
 use super::activation::{Border, Entrance};
 use super::starter::{Said, Starter};
 use crate::serve::Agent;
+pub(crate) use heard::Heard;
 
 /// A part shows so often that it lives, and is taken for dead after so long a silence.
 const BEAT: Duration = Duration::from_secs(2);
@@ -71,52 +73,6 @@ pub(crate) trait Duty {
 
     /// It ended.
     fn end(&self);
-}
-
-/// What the starter says of each part, from a thread that waits for it.
-pub(crate) struct Heard {
-    starter: Arc<Starter>,
-    said: BTreeMap<Part, mpsc::Receiver<Said>>,
-}
-
-impl Heard {
-    /// Begins to listen.
-    ///
-    /// # Errors
-    /// When the thread cannot be made.
-    pub(crate) fn of(starter: Starter) -> anyhow::Result<Self> {
-        let (starter, mut senders, mut said) = (Arc::new(starter), BTreeMap::new(), BTreeMap::new());
-        for part in Part::STARTED {
-            let (sender, receiver) = mpsc::channel(8);
-            senders.insert(part, sender);
-            said.insert(part, receiver);
-        }
-        let listened = Arc::clone(&starter);
-        let listening = move || {
-            while let Ok((part, said)) = listened.said() {
-                let Some(sender) = senders.get(&part) else { continue };
-                if sender.blocking_send(said).is_err() {
-                    return;
-                }
-            }
-        };
-        thread::Builder::new()
-            .name("starter".to_owned())
-            .spawn(listening)
-            .context("cannot start a thread")?;
-        Ok(Self { starter, said })
-    }
-
-    /// What starts parts.
-    pub(crate) fn starter(&self) -> Arc<Starter> {
-        Arc::clone(&self.starter)
-    }
-
-    /// Of one part; each is kept once.
-    pub(crate) fn take(&mut self, part: Part) -> anyhow::Result<PartSupervisor> {
-        let said = self.said.remove(&part).context("a part is kept once")?;
-        Ok(PartSupervisor { way: Way::Starter { starter: Arc::clone(&self.starter), said }, pid: None })
-    }
 }
 
 /// How a part begins.

@@ -43,7 +43,8 @@ pub(super) fn not_ours() -> anyhow::Error {
 pub(super) fn live(
     part: Part,
     given: &Given,
-    (bounds, blocking): (Bounds, usize),
+    bounds: Bounds,
+    blocking: usize,
     obeys: impl Obeys,
 ) -> anyhow::Result<()> {
     // Afterwards it makes no socket of this machine any more.

@@ -64,6 +64,18 @@ const KEPT_PER_FRAME: usize = 64;
 /// The thread shows that it lives at least this often, also when no tick comes.
 const BEAT: Duration = Duration::from_secs(2);
 
+/// Where a second of samples goes on this node.
+pub(crate) struct Outlets {
+    /// Who watches.
+    pub(crate) live: LiveBus,
+    /// The latest use, which decisions look at.
+    pub(crate) usage: LatestUse,
+    /// The watch of OOM kills.
+    pub(crate) hints: HintSender,
+    /// The last hours, where they are kept.
+    pub(crate) ring: Option<Arc<Ring>>,
+}
+
 /// Starts the report thread and, on `runtime`, a stream client for each recommender that is configured. A spool that
 /// cannot be opened is reported; watching and metrics work without it.
 ///
@@ -73,8 +85,7 @@ pub(crate) fn start(
     context: &Arc<Context>,
     ticks: Ticks,
     decisions: &Arc<Decisions>,
-    (live, usage, hints): (LiveBus, &LatestUse, HintSender),
-    ring: Option<Arc<Ring>>,
+    outlets: Outlets,
     heartbeat: Arc<Heartbeat>,
     runtime: &tokio::runtime::Handle,
 ) -> anyhow::Result<JoinHandle<()>> {
@@ -86,20 +97,20 @@ pub(crate) fn start(
         let (context, decisions) = (Arc::clone(context), Arc::clone(decisions));
         let leaders = Arc::clone(&leaders);
         runtime.spawn(crate::panics::restarted("stream", move || {
-            let parts = (Arc::clone(&context), Arc::clone(&outbox), Arc::clone(&decisions));
-            stream::Client::new(parts.0, parts.1, parts.2, (at, Arc::clone(&leaders))).run()
+            let (context, outbox) = (Arc::clone(&context), Arc::clone(&outbox));
+            stream::Client::new(context, outbox, Arc::clone(&decisions), at, Arc::clone(&leaders)).run()
         }));
     }
     let mut reporter = Reporter {
         context: Arc::clone(context),
         decisions: Arc::clone(decisions),
         outbox,
-        ring,
+        ring: outlets.ring,
         canonical: Canonical::new(context.config.cpu_factor),
         framer: Framer::default(),
-        latest: Arc::clone(usage),
-        live,
-        hints,
+        latest: outlets.usage,
+        live: outlets.live,
+        hints: outlets.hints,
     };
     let work = move || {
         loop {

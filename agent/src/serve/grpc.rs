@@ -193,7 +193,8 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
 /// # Errors
 /// When the listener cannot be used or serving fails.
 pub(crate) async fn serve_unix(
-    (answers, types): (Answers, Arc<ResourceTypes>),
+    answers: Answers,
+    types: Arc<ResourceTypes>,
     listener: std::os::unix::net::UnixListener,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
@@ -213,7 +214,8 @@ pub(crate) async fn serve_unix(
 /// # Errors
 /// When the address cannot be bound or serving fails.
 pub(crate) async fn serve_tcp(
-    (answers, types): (Answers, Arc<ResourceTypes>),
+    answers: Answers,
+    types: Arc<ResourceTypes>,
     Listening { address, door, tls }: Listening,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {

@@ -152,7 +152,7 @@ async fn made(page: impl Future<Output = Result<String, Status>>) -> Response {
 }
 
 /// A whole page.
-fn framed(agent: &Agent, (title, tab): (&str, Tab), now_ms: u64, body: &Markup) -> String {
+fn framed(agent: &Agent, title: &str, tab: Tab, now_ms: u64, body: &Markup) -> String {
     let name = format!("holders of the token of {}", agent.context.node.node);
     let viewer = Viewer { name, everywhere: true, ..Viewer::default() };
     let enforce = &agent.context.enforce;
@@ -189,7 +189,7 @@ async fn node(State(served): State<PagesServer>, Query(asked): Query<PageQuery>)
 pub(super) fn node_text(agent: &Agent, number: usize) -> String {
     let now_ms = now_ms();
     let body = page::nodes::one(&of_node(agent, number, now_ms), now_ms);
-    framed(agent, (&agent.context.node.node, Tab::Nodes), now_ms, &body)
+    framed(agent, &agent.context.node.node, Tab::Nodes, now_ms, &body)
 }
 
 async fn decisions(State(served): State<PagesServer>, Query(asked): Query<PageQuery>) -> Response {
@@ -209,7 +209,7 @@ pub(super) fn decisions_text(agent: &Agent, DecisionFilter { kind, text, page }:
     };
     let now_ms = now_ms();
     let body = page::decisions::body(&newest(agent), &filter, now_ms);
-    framed(agent, ("Decisions", Tab::Decisions), now_ms, &body)
+    framed(agent, "Decisions", Tab::Decisions, now_ms, &body)
 }
 
 /// A file under a name that changes with its content.

@@ -1,16 +1,15 @@
 //! Views to messages.
 
+mod node;
+
 use std::sync::Arc;
 
 use evenkeel_enforce::allocatable::Shortage;
-use evenkeel_enforce::converge::board::{ContainerView, KnobView, NodeKnob, SourceView};
+use evenkeel_enforce::converge::board::{ContainerView, KnobView};
 use evenkeel_enforce::converge::{State, source_name};
-use evenkeel_enforce::node::cap::CapView;
-use evenkeel_enforce::node::daemons::{Daemon, DaemonState};
 use evenkeel_enforce::oom::evictions::EvictionOffer;
 use evenkeel_enforce::shared::{Tracked, lock, micros};
 use evenkeel_model::sample::Sample;
-use evenkeel_model::units::Bytes;
 use evenkeel_model::usage::UsageRecord;
 use evenkeel_model::workload::{Requested, SourceKind, Workload};
 use evenkeel_proto::convert::{Identity, usage_record};
@@ -19,7 +18,8 @@ use evenkeel_proto::v1;
 use super::{Agent, pressure};
 use crate::parts::status;
 use crate::report::{PastSecond, Throttling};
-use crate::shared::{Context, LiveTick, Stats, StreamState};
+use crate::shared::{Context, LiveTick, StreamState};
+use node::{cap, daemon, node_knob, ring, source};
 
 /// Everything status shows.
 pub(super) fn status(agent: &Agent) -> v1::GetStatusResponse {
@@ -171,67 +171,8 @@ fn knob(view: &KnobView) -> v1::KnobValue {
     }
 }
 
-fn node_knob(knob: NodeKnob) -> v1::KnobStatus {
-    v1::KnobStatus {
-        name: knob.name.to_owned(),
-        state: knob.state.to_owned(),
-        why: knob.why,
-        remedy: knob.remedy,
-    }
-}
-
-fn daemon(daemon: Daemon) -> v1::DaemonStatus {
-    v1::DaemonStatus {
-        state: daemon.state.as_str().to_owned(),
-        why: match daemon.state {
-            DaemonState::Denied(why) => why,
-            DaemonState::Managed(name) => format!("it is in the container {name}, whose score it has"),
-            DaemonState::Contended => "somebody else keeps changing its score; it is left alone".to_owned(),
-            DaemonState::Protected | DaemonState::Would => String::new(),
-        },
-        name: daemon.name,
-        pid: daemon.pid,
-        found_by: daemon.by,
-        cgroup: daemon.cgroup.unwrap_or_default(),
-        wanted: daemon.wanted.get().into(),
-        actual: daemon.actual.map(|score| score.get().into()),
-    }
-}
-
-fn cap(cap: CapView) -> v1::WorkloadsCapStatus {
-    v1::WorkloadsCapStatus {
-        cgroup: cap.cgroup,
-        state: cap.state.to_owned(),
-        why: cap.why,
-        remedy: cap.remedy,
-        reserve_bytes: cap.reserve.get(),
-        cap_bytes: cap.cap.map(Bytes::get),
-        inside_bytes: cap.inside.get(),
-        outside_bytes: cap.outside.get(),
-        rewrites: cap.rewrites,
-        since_usec: cap.since_usec.unwrap_or(0),
-    }
-}
-
 /// Problems of one source that status tells in full; all are among the decisions.
 const TOLD_PROBLEMS: usize = 8;
-
-fn source(view: &SourceView) -> v1::SourceStatus {
-    let told = view.problems.iter().take(TOLD_PROBLEMS);
-    let mut why: Vec<String> = told.map(|p| format!("cannot {} {}: {}", p.what, p.where_, p.why)).collect();
-    let more = view.problems.len().saturating_sub(TOLD_PROBLEMS);
-    if more > 0 {
-        why.push(format!("and {more} more, which `evenkeel events --kind source` tells"));
-    }
-    v1::SourceStatus {
-        name: source_name(view.kind).to_owned(),
-        address: view.address.clone(),
-        healthy: view.healthy,
-        why: why.join("; "),
-        remedy: view.problems.first().map(|p| p.remedy.clone()).unwrap_or_default(),
-        containers: u32::try_from(view.containers).unwrap_or(u32::MAX),
-    }
-}
 
 /// The stream to the recommender that is followed, or the first; and all of them where there are several.
 fn streams(agent: &Agent) -> (v1::StreamStatus, Vec<v1::StreamStatus>) {
@@ -324,13 +265,6 @@ pub(super) fn past(agent: &Agent, past: PastSecond) -> v1::UsageTick {
         traffic: of.traffic,
     });
     v1::UsageTick { containers: containers.collect() }
-}
-
-/// Why seconds to look back at are not kept.
-fn ring(stats: &Stats) -> Option<NodeKnob> {
-    let why = lock(&stats.ring_failure).clone()?;
-    let remedy = "free space on the file system of state_dir; it is tried again every minute".to_owned();
-    Some(NodeKnob { name: "ring", state: "failed", why, remedy })
 }
 
 fn sample(sample: &Sample) -> v1::Sample {

@@ -1,6 +1,7 @@
 //! Links between two good sides, and against a hostile other.
 
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Duration;
 
 use super::*;
 use crate::coded::VERSION;

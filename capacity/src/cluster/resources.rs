@@ -1,11 +1,14 @@
 //! Amounts of resources as whole numbers: thousandths of a core, bytes, pieces.
 
+mod exact;
+
 use evenkeel_model::pod::effective;
 use evenkeel_model::quantity::Quantity;
 use evenkeel_model::requirements::ResourceSum;
 
 use super::symbols::{Symbol, Symbols};
 use crate::object::{Container, Pod, Requirements, ResourceList};
+use exact::ExactSum;
 
 /// Index of a resource in a cluster.
 pub type ResourceIndex = usize;
@@ -91,71 +94,6 @@ pub struct PodRequests {
     /// What the fit score counts for the pod that is about to be placed: its containers alone, not what it asks for as a
     /// whole (recorded so from v1.36).
     pub scored_alone: [i64; 2],
-}
-
-/// Sums in thousand-millionths, as exact as quantities are: they are rounded once, at the end, as the scheduler does.
-#[derive(Clone, Default)]
-struct ExactSum(Vec<Option<i128>>);
-
-impl ExactSum {
-    fn get(&self, index: ResourceIndex) -> Option<i128> {
-        self.0.get(index).copied().flatten()
-    }
-
-    fn at(&self, index: ResourceIndex) -> i64 {
-        rounded(index, self.get(index).unwrap_or(0))
-    }
-
-    fn positive(&self) -> Box<[(ResourceIndex, i64)]> {
-        let all = (0..self.0.len()).map(|index| (index, self.at(index)));
-        all.filter(|(_, amount)| *amount > 0).collect()
-    }
-
-    fn slot(&mut self, index: ResourceIndex) -> &mut Option<i128> {
-        if self.0.len() <= index {
-            self.0.resize(index + 1, None);
-        }
-        &mut self.0[index]
-    }
-
-    /// Of another sum's amounts, each with the own one where there is one.
-    fn merge(&mut self, other: &Self, merged: impl Fn(Option<i128>, i128) -> i128) {
-        for (index, amount) in other.0.iter().enumerate() {
-            let Some(amount) = amount else { continue };
-            let slot = self.slot(index);
-            *slot = Some(merged(*slot, *amount));
-        }
-    }
-
-    fn cpu_and_memory(&self) -> Self {
-        Self([CPU, MEMORY].map(|index| self.get(index)).into())
-    }
-}
-
-impl ResourceSum for ExactSum {
-    fn is_empty(&self) -> bool {
-        self.0.iter().all(Option::is_none)
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.merge(other, |own, amount| own.unwrap_or(0).saturating_add(amount));
-    }
-
-    fn raise_to(&mut self, other: &Self) {
-        self.merge(other, |own, amount| own.map_or(amount, |own| own.max(amount)));
-    }
-
-    fn fill_from(&mut self, other: &Self) {
-        self.merge(other, |own, amount| own.unwrap_or(amount));
-    }
-
-    fn add_to_nonzero(&mut self, other: &Self) {
-        for (index, slot) in self.0.iter_mut().enumerate() {
-            if let Some(own) = slot.as_mut().filter(|own| **own != 0) {
-                *own = own.saturating_add(other.get(index).unwrap_or(0));
-            }
-        }
-    }
 }
 
 /// Rounded up to thousandths of a core or to whole units; what exceeds 64 bits counts as the largest number.

@@ -4,6 +4,8 @@
 //! The pieces of a list are its objects. What is beside the lists of a document is one piece, which is read as any
 //! document is ([`super::document`]), so that one place alone says what a document may be.
 
+mod list;
+
 use std::io::Read;
 
 use serde::de::{DeserializeSeed, IgnoredAny};
@@ -14,6 +16,7 @@ use super::element::{Element, ElementSeed, Fields, Spot};
 use super::list_of_kind;
 use super::members::{Members, Rest};
 use super::stream::{JsonStream, StreamError, TextPosition, why};
+use list::{ListItems, OpenList};
 
 /// A piece is handed out when it has so many bytes.
 /// Small, so that what is parsed of it is soon given back to the allocator, which is quickest so.
@@ -27,18 +30,6 @@ pub struct Piece(Content);
 enum Content {
     Objects(ListItems),
     Rest(Rest),
-}
-
-/// Objects of one list, as text.
-#[derive(Debug)]
-struct ListItems {
-    list: String,
-    kind: Option<String>,
-    /// Index of the first.
-    first: usize,
-    text: Vec<u8>,
-    /// Where each begins in the whole, and ends in the text.
-    each: Vec<(TextPosition, usize)>,
 }
 
 /// A piece that was read.
@@ -108,14 +99,6 @@ struct Document {
     /// Something came before the kind.
     before: bool,
     list: Option<OpenList>,
-}
-
-/// A list that is being cut.
-#[derive(Debug)]
-struct OpenList {
-    name: String,
-    kind: Option<String>,
-    index: usize,
 }
 
 /// What a member makes of its document.
@@ -258,32 +241,6 @@ impl Document {
             self.kind.get_or_insert_with(String::new);
         }
         Ok(if fine { MemberKind::Member } else { MemberKind::Broken })
-    }
-}
-
-impl OpenList {
-    /// Bytes of the next object; nothing where the list ends.
-    fn next<R: Read>(&mut self, stream: &mut JsonStream<R>) -> Result<Option<usize>, StreamError> {
-        let mut before = if self.index == 0 { "[" } else { "[0 " }.to_owned();
-        let mut next = stream.peek_past_blanks()?;
-        if next == Some(b']') {
-            stream.eat(1);
-            return Ok(None);
-        }
-        if self.index > 0 {
-            if next != Some(b',') {
-                return Err(broken(&before, next, stream));
-            }
-            stream.eat(1);
-            before.push(',');
-            next = stream.peek_past_blanks()?;
-        }
-        let bytes = stream.value(0)?;
-        if bytes == 0 {
-            return Err(broken(&before, next, stream));
-        }
-        self.index += 1;
-        Ok(Some(bytes))
     }
 }
 

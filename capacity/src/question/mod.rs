@@ -245,7 +245,7 @@ impl CapacityQuestion {
         let mut answer = answer::ask(&mut cluster, &profiles, &mut state, &asked, going)
             .map_err(|error| QuestionError::pod(&error))?;
         answer.placed = (!ask.first.is_empty()).then_some(placed);
-        answer.notes.extend(report.counts.untold.iter().map(untold));
+        answer.notes.extend(report.counts.untold.iter().map(|(condition, nodes)| untold(condition, *nodes)));
         let is_daemon =
             |shape: &Shape| shape.pod.metadata.controller().is_some_and(|o| o.kind == "DaemonSet");
         if !options.daemonset && asked.shapes.iter().any(is_daemon) {
@@ -283,7 +283,7 @@ impl CapacityQuestion {
 }
 
 /// What is not known of nodes, in words.
-fn untold((condition, nodes): (&String, &usize)) -> String {
+fn untold(condition: &str, nodes: usize) -> String {
     format!(
         "{condition} is not known of {nodes} node(s) that only agents report; its taint would keep pods away"
     )

@@ -65,7 +65,8 @@ struct RuleViolation {
 
 pub(crate) fn run(args: &CheckArgs, output: &Output) -> Result<YesOrNo, Failure> {
     let types = args.types.as_deref().map(input::types).transpose()?;
-    let mut findings = args.types.iter().zip(&types).flat_map(defined).collect::<Vec<_>>();
+    let mut findings =
+        args.types.iter().zip(&types).flat_map(|(file, types)| defined(file, types)).collect::<Vec<_>>();
     for file in &args.files {
         findings.extend(check_file(file, types.as_ref())?);
     }
@@ -76,7 +77,7 @@ pub(crate) fn run(args: &CheckArgs, output: &Output) -> Result<YesOrNo, Failure>
 }
 
 /// The types that are known with these definitions.
-fn defined((file, types): (&PathBuf, &ResourceTypes)) -> Vec<CheckResult> {
+fn defined(file: &Path, types: &ResourceTypes) -> Vec<CheckResult> {
     let one = |defined: &ResourceType| CheckResult {
         file: input::name(file),
         document: None,

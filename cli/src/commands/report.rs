@@ -3,7 +3,9 @@
 //! The recommender knows it by the agents' decisions, of which it keeps the newest (`history.max_events`); of a node whose agent's start is
 //! no longer among them it is not known whether these are all. One agent says what stands, whatever was decided when.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod changes;
+
+use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -22,6 +24,7 @@ use crate::failure::Failure;
 use crate::output::{Format, Output, YesOrNo, print};
 use crate::table::{Cell, Table, Tone};
 use crate::wire;
+use changes::PendingChanges;
 
 /// Show what enforcing would change on every node, or write what the cluster uses, wastes and risks into one file.
 ///
@@ -144,9 +147,6 @@ pub(crate) async fn run(args: &ReportArgs, peers: &Peers<'_>, output: &Output) -
 /// Kinds of decisions about what is set against pressure for a while, and about deeds: they say nothing of what stands.
 const FOR_A_WHILE: [&str; 7] = ["relieve", "release", "starved", "thrash", "kill", "evict", "restart"];
 
-/// What is the node's, a container's, and which knob.
-type Key = (String, Option<String>, Option<String>, String);
-
 /// What nodes would change by their decisions, oldest first.
 fn told(nodes: &[Node], events: Vec<Decision>) -> DryRunReport {
     let mut known = PendingChanges::default();
@@ -162,50 +162,6 @@ fn told(nodes: &[Node], events: Vec<Decision>) -> DryRunReport {
         complete: started.contains_key(&node.name),
     });
     DryRunReport { nodes: nodes.collect(), changes }
-}
-
-/// What the decisions so far come to.
-#[derive(Default)]
-struct PendingChanges {
-    standing: BTreeMap<Key, PendingChange>,
-    /// Nodes whose agent's start is known, with its mode.
-    started: BTreeMap<String, String>,
-}
-
-impl PendingChanges {
-    fn take(&mut self, event: Decision) {
-        if let Some(mode) = starts(&event) {
-            self.started.insert(event.node.clone(), mode.to_owned());
-            // It looks at everything anew.
-            self.standing.retain(|(node, ..), _| *node != event.node);
-        } else if event.kind == "gone" {
-            let is_gone = |pod: &Option<String>, container: &Option<String>| {
-                *pod == event.pod && (event.container.is_none() || *container == event.container)
-            };
-            self.standing
-                .retain(|(node, pod, container, _), _| *node != event.node || !is_gone(pod, container));
-        } else if !FOR_A_WHILE.contains(&event.kind.as_str()) {
-            self.set(event);
-        }
-    }
-
-    /// The newest word about a knob.
-    fn set(&mut self, event: Decision) {
-        let Some(knob) = event.knob else { return };
-        let key = (event.node.clone(), event.pod.clone(), event.container.clone(), knob.clone());
-        if event.result != "would-do" {
-            self.standing.remove(&key);
-            return;
-        }
-        let Decision { node, pod, container, old: now, new: then, reason: why, .. } = event;
-        self.standing.insert(key, PendingChange { node, pod, container, knob, now, then, why });
-    }
-}
-
-/// The mode of an agent, where this is its first decision: the only one that names mode and rules.
-fn starts(event: &Decision) -> Option<&str> {
-    let is_start = event.kind == "agent" && event.inputs.contains_key("rules");
-    event.inputs.get("mode").filter(|_| is_start).map(String::as_str)
 }
 
 /// What an agent would change by its status.

@@ -4,13 +4,15 @@
 //! Owned here: what is known of the families of cgroups around the containers, kept between audits, and the verdict on
 //! each knob. Not owned: the kernel's arithmetic ([`evenkeel_qos::effective`]); what is done about a verdict: nothing.
 
+mod family;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_host::hierarchy::Hierarchy;
 use evenkeel_host::knob::Setting;
-use evenkeel_host::snapshot::{Child, Family, HostReader};
+use evenkeel_host::snapshot::{Family, HostReader};
 use evenkeel_host::write::CgroupRef;
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::units::{Bytes, Limit};
@@ -25,6 +27,7 @@ use super::container::TrackedContainer;
 use super::env::thread_cpu_time;
 use super::knob::{self, KnobLoop};
 use crate::decisions::{Draft, now_usec};
+use family::{CgroupFamily, Promised, levels_of};
 
 /// Families are read again after a change of the tree, but not sooner than this.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -71,19 +74,6 @@ pub(super) struct Survey {
     next: Instant,
     /// When they were read last, and how long after that they are not read again, for what it cost.
     last: (Instant, Duration),
-}
-
-/// One family, digested.
-#[derive(Debug, Default)]
-struct CgroupFamily {
-    processes: usize,
-    /// By name.
-    children: Vec<Child>,
-    populated: usize,
-    min_claims: Bytes,
-    low_claims: Bytes,
-    /// Asked for since it was read.
-    is_used: bool,
 }
 
 impl Survey {
@@ -225,33 +215,6 @@ impl Survey {
     }
 }
 
-impl CgroupFamily {
-    fn child(&self, name: &str) -> Option<&Child> {
-        let at = self.children.binary_search_by(|child| child.name.as_str().cmp(name)).ok()?;
-        self.children.get(at)
-    }
-}
-
-/// What a child is promised and claims of it.
-trait Promised {
-    fn setting(&self, knob: ProtectionKnob) -> Bytes;
-    fn claim(&self, knob: ProtectionKnob) -> Bytes;
-}
-
-impl Promised for Child {
-    fn setting(&self, knob: ProtectionKnob) -> Bytes {
-        let held = match knob {
-            ProtectionKnob::Min => self.memory_min,
-            ProtectionKnob::Low => self.memory_low,
-        };
-        held.unwrap_or(Bytes::ZERO)
-    }
-
-    fn claim(&self, knob: ProtectionKnob) -> Bytes {
-        self.setting(knob).min(self.memory_current.unwrap_or(Bytes::ZERO))
-    }
-}
-
 /// What was found of one knob, and by which numbers.
 type Found = (LostEffect, Why);
 
@@ -268,16 +231,6 @@ fn read(reader: &dyn HostReader, (hierarchy, parent): &(Hierarchy, String)) -> C
         children,
         is_used: true,
     }
-}
-
-/// Parent, path and name of each cgroup on the way from the root to `path`, topmost first.
-fn levels_of(path: &str) -> impl Iterator<Item = (&str, &str, &str)> {
-    let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
-    ends.filter_map(|end| {
-        let path = path.get(..end)?;
-        let (parent, name) = path.rsplit_once('/')?;
-        Some((if parent.is_empty() { "/" } else { parent }, path, name))
-    })
 }
 
 /// Takes in what was found of a knob; true when that is news.

@@ -112,8 +112,8 @@ impl Converger {
             config: &self.live.converge,
             holds: self.parts.holds.as_deref(),
         };
-        let around = (&self.table, &self.owned);
-        let drafts = self.withdrawn.turn(&mut env, around, all_said, &Counters(&context.stats), now);
+        let drafts =
+            self.withdrawn.turn(&mut env, &self.table, &self.owned, all_said, &Counters(&context.stats), now);
         for draft in drafts {
             self.parts.decisions.record(draft, &self.parts.context.stats);
         }

@@ -118,7 +118,8 @@ impl Withdrawn {
     pub(super) fn turn(
         &mut self,
         env: &mut Env<'_>,
-        (table, owned): (&Table, &Owned),
+        table: &Table,
+        owned: &Owned,
         all_said: bool,
         stats: &Counters<'_>,
         now: Instant,

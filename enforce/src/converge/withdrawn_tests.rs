@@ -97,7 +97,7 @@ fn pass(rig: &mut Rig, all_said: bool) {
             holds: Some(&rig.holds),
         };
         let later = Instant::now() + look * Duration::from_secs(60);
-        withdrawn.turn(&mut env, (&rig.table, &rig.owned), all_said, &Counters(&rig.stats), later);
+        withdrawn.turn(&mut env, &rig.table, &rig.owned, all_said, &Counters(&rig.stats), later);
     }
 }
 

@@ -5,18 +5,21 @@
 //! must arrive a keeper of its own ([`KeepsDecisions`]). Not owned: what is decided.
 
 mod draft;
+mod history;
 
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use evenkeel_log::{Log, LogError, LogReader, Options, Overflow, Seq, SyncHandle};
+use evenkeel_log::{Log, LogError, Options, Overflow, Seq, SyncHandle};
 use evenkeel_model::decision::{Decision, DecisionKind};
 
 pub use draft::{Draft, result_of, result_of_error};
 
 use crate::shared::lock;
 use crate::stats::Stats;
+pub use history::History;
+use history::{push_bounded, remember};
 
 /// Decisions kept in memory, for when the disk does not answer.
 const RING: usize = 256;
@@ -75,13 +78,6 @@ struct Disk {
     lead: u64,
 }
 
-/// Decisions from one number on, oldest first: those on disk, then those of the ring that the disk lacks.
-pub struct History {
-    from: u64,
-    disk: Option<LogReader>,
-    ring: VecDeque<Arc<Decision>>,
-}
-
 impl DecisionLog {
     /// A log kept in `dir`, going on after its last number. `kept` says that somebody takes decisions for the stream;
     /// otherwise none are queued. `tell` hears of each decision.
@@ -113,7 +109,7 @@ impl DecisionLog {
         let lead = last.map_or(0, |(decision, record)| decision.saturating_sub(record));
         let next = last.map_or(1, |(decision, _)| decision.saturating_add(1));
         let next = next.max(log.last().map_or(1, |seq| seq.get().saturating_add(1)));
-        Ok(Self::with(next, Some(Disk { log, lead }), (oom_kills, rulings), kept, tell))
+        Ok(Self::with(next, Some(Disk { log, lead }), oom_kills, rulings, kept, tell))
     }
 
     /// A log in memory alone that loses what must arrive.
@@ -124,13 +120,14 @@ impl DecisionLog {
 
     /// A log in memory alone, for a run that may not keep state; `kept` as in [`open`](Self::open).
     pub fn in_memory(kept: Option<Arc<dyn KeepsDecisions>>, tell: Tell) -> Self {
-        Self::with(1, None, (VecDeque::new(), VecDeque::new()), kept, tell)
+        Self::with(1, None, VecDeque::new(), VecDeque::new(), kept, tell)
     }
 
     fn with(
         next: u64,
         disk: Option<Disk>,
-        (oom_kills, rulings): (VecDeque<Arc<Decision>>, VecDeque<Arc<Decision>>),
+        oom_kills: VecDeque<Arc<Decision>>,
+        rulings: VecDeque<Arc<Decision>>,
         kept: Option<Arc<dyn KeepsDecisions>>,
         tell: Tell,
     ) -> Self {
@@ -283,62 +280,6 @@ impl DecisionLogState {
             _ => {}
         }
     }
-}
-
-impl History {
-    /// Up to `max` more decisions; empty at the end.
-    pub fn next_chunk(&mut self, max: usize) -> Vec<Arc<Decision>> {
-        let mut chunk = Vec::new();
-        while chunk.len() < max {
-            match self.disk.as_mut().and_then(Iterator::next) {
-                Some(Ok(record)) => match serde_json::from_slice::<Decision>(&record.payload) {
-                    Ok(decision) if decision.seq >= self.from => {
-                        self.from = decision.seq + 1;
-                        chunk.push(Arc::new(decision));
-                    }
-                    Ok(_) => {}
-                    Err(error) => tracing::debug!(%error, "ignoring a stored decision that does not read"),
-                },
-                // Trimmed meanwhile: the reader goes on with the oldest one stored.
-                Some(Err(LogError::Trimmed { .. })) => {}
-                Some(Err(_)) | None => {
-                    self.disk = None;
-                    break;
-                }
-            }
-        }
-        while self.disk.is_none() && chunk.len() < max {
-            match self.ring.pop_front() {
-                Some(decision) if decision.seq >= self.from => chunk.push(decision),
-                Some(_) => {}
-                None => break,
-            }
-        }
-        chunk
-    }
-}
-
-/// Puts what is listed later with its like.
-fn remember(
-    decision: Arc<Decision>,
-    oom_kills: &mut VecDeque<Arc<Decision>>,
-    rulings: &mut VecDeque<Arc<Decision>>,
-) {
-    match decision.kind {
-        DecisionKind::OomKill => push_bounded(oom_kills, decision, REMEMBERED),
-        DecisionKind::Evict | DecisionKind::Restart => push_bounded(rulings, decision, REMEMBERED),
-        _ => false,
-    };
-}
-
-/// Appends, dropping the oldest when full; true when one was dropped.
-fn push_bounded<T>(queue: &mut VecDeque<T>, item: T, cap: usize) -> bool {
-    let full = queue.len() >= cap;
-    if full {
-        queue.pop_front();
-    }
-    queue.push_back(item);
-    full
 }
 
 /// Wall-clock time in microseconds since 1970; zero on a clock set before that.

@@ -214,9 +214,9 @@ impl<H: Hands> Evictor<H> {
                     continue;
                 }
             };
-            if is_due && let Some(left) = over_budget(task, &roster, rules.min_available) {
+            if is_due && let Some((left, least)) = over_budget(task, &roster, rules.min_available) {
                 if now.duration_since(waiting.since) < HELD.1 {
-                    self.hold(&mut waiting, left, now);
+                    self.hold(&mut waiting, left, least, now);
                     self.waiting.insert(at, waiting);
                     at += 1;
                 }
@@ -236,7 +236,7 @@ impl<H: Hands> Evictor<H> {
     }
 
     /// Says once that the budget holds an eviction back.
-    fn hold(&self, waiting: &mut PendingTask, (left, least): (u32, u32), now: Instant) {
+    fn hold(&self, waiting: &mut PendingTask, left: u32, least: u32, now: Instant) {
         waiting.not_before = now + HELD.0;
         if !std::mem::replace(&mut waiting.is_held, true) {
             let group = &waiting.task.tracked.workload.workload;

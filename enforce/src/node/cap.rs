@@ -55,6 +55,16 @@ pub struct CapView {
     pub since_usec: Option<u64>,
 }
 
+/// The kernel's files, and where their originals go.
+pub(super) struct KernelAccess<'a> {
+    /// Reads them.
+    pub(super) reader: &'a dyn HostReader,
+    /// Writes them.
+    pub(super) writer: &'a mut dyn HostWriter,
+    /// Keeps originals.
+    pub(super) journal: &'a mut Journal,
+}
+
 /// Keeps the cap.
 pub(super) struct WorkloadCap {
     rules: CapRules,
@@ -121,10 +131,11 @@ impl WorkloadCap {
         now_usec: u64,
         memory: &MemInfo,
         page: Bytes,
-        (layout, kubelet): (&Layout, bool),
-        (reader, writer, journal): (&dyn HostReader, &mut dyn HostWriter, &mut Journal),
+        layout: &Layout,
+        kubelet: bool,
+        access: KernelAccess<'_>,
     ) -> Round {
-        let at = match self.find(layout, reader) {
+        let at = match self.find(layout, access.reader) {
             Ok(at) => at,
             Err((state, why, remedy)) => {
                 self.place = None;
@@ -133,7 +144,7 @@ impl WorkloadCap {
                 return Round::default();
             }
         };
-        let used = match reader.memory(&at) {
+        let used = match access.reader.memory(&at) {
             Ok(used) => used,
             Err(error) => {
                 // Gone: it is looked for again in a second, and another one of its name is another cgroup.
@@ -156,7 +167,7 @@ impl WorkloadCap {
         if owned {
             return self.leave_to_the_kubelet(now_usec);
         }
-        self.keep(&at, &wish, (reader, writer, journal))
+        self.keep(&at, &wish, access)
     }
 
     /// The cgroup, found again when it was replaced.
@@ -195,12 +206,8 @@ impl WorkloadCap {
         Round { draft, wrote: None }
     }
 
-    fn keep(
-        &mut self,
-        at: &CgroupRef,
-        wish: &Wish<Bytes>,
-        (reader, writer, journal): (&dyn HostReader, &mut dyn HostWriter, &mut Journal),
-    ) -> Round {
+    fn keep(&mut self, at: &CgroupRef, wish: &Wish<Bytes>, access: KernelAccess<'_>) -> Round {
+        let KernelAccess { reader, writer, journal } = access;
         let limit = Limit::Value(wish.value);
         let wanted = match at.hierarchy {
             Hierarchy::V2 => Setting::MemoryMax(limit),
@@ -372,8 +379,9 @@ mod tests {
                 self.now,
                 &memory(1000, available),
                 Bytes::new(4096),
-                (&layout(), kubelet),
-                (&self.kernel, &mut writer, &mut self.journal),
+                &layout(),
+                kubelet,
+                KernelAccess { reader: &self.kernel, writer: &mut writer, journal: &mut self.journal },
             );
             (self.cap.view().state, self.limit(), round.draft.is_some())
         }

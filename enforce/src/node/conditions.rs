@@ -161,7 +161,8 @@ pub(super) fn swap(roots: &Roots, roster: &[RosterEntry], limited: bool) -> Node
             return NodeCondition::new(SWAP, "unsupported", error.to_string(), remedy);
         }
     };
-    swap_of(total, count(roster), limited)
+    let (guaranteed, burstable) = count(roster);
+    swap_of(total, guaranteed, burstable, limited)
 }
 
 /// Guaranteed and Burstable containers by memory.
@@ -170,7 +171,7 @@ fn count(roster: &[RosterEntry]) -> (usize, usize) {
     (of(QosClass::Guaranteed), of(QosClass::Burstable))
 }
 
-fn swap_of(total: Bytes, (guaranteed, burstable): (usize, usize), limited: bool) -> NodeCondition {
+fn swap_of(total: Bytes, guaranteed: usize, burstable: usize, limited: bool) -> NodeCondition {
     let Some(mut finding) = checks::swap(total, limited) else {
         return NodeCondition::new(SWAP, "ok", "off".into(), "");
     };
@@ -209,10 +210,10 @@ mod tests {
 
     #[test]
     fn swap_names_whose_guarantee_it_breaks() {
-        assert_eq!(swap_of(Bytes::ZERO, (1, 1), false).row.state, "ok");
-        let found = swap_of(Bytes::new(1 << 30), (2, 3), false);
+        assert_eq!(swap_of(Bytes::ZERO, 1, 1, false).row.state, "ok");
+        let found = swap_of(Bytes::new(1 << 30), 2, 3, false);
         assert_eq!(found.row.state, "fail");
         assert!(found.row.why.contains("2 Guaranteed and 3 Burstable"), "{found:?}");
-        assert_eq!(swap_of(Bytes::new(1 << 30), (2, 3), true).row.state, "warn");
+        assert_eq!(swap_of(Bytes::new(1 << 30), 2, 3, true).row.state, "warn");
     }
 }

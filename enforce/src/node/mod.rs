@@ -33,7 +33,7 @@ use crate::restore::give_back;
 use crate::shared::{Context, Heartbeat, Waker, lock, micros};
 use crate::systemd::Purpose;
 
-use cap::{CapView, WorkloadCap};
+use cap::{CapView, KernelAccess, WorkloadCap};
 use conditions::NodeCondition;
 use daemons::{Daemon, Guard};
 
@@ -203,8 +203,9 @@ impl NodeLoop {
             micros(self.started.elapsed()),
             &memory,
             context.facts.page_bytes,
-            (reader.tree().layout(), kubelet),
-            (reader, &mut *self.parts.writer, &mut self.journal),
+            reader.tree().layout(),
+            kubelet,
+            KernelAccess { reader, writer: &mut *self.parts.writer, journal: &mut self.journal },
         );
         let (row, view) = (cap.row(), cap.view().clone());
         let stats = &context.stats;

@@ -34,7 +34,8 @@ pub(super) fn end(
     tree: &CgroupTree,
     actor: &mut dyn HostActor,
     at: &CgroupRef,
-    (workload, default): (&Workload, Option<OomKill>),
+    workload: &Workload,
+    default: Option<OomKill>,
     killed: u64,
 ) -> Option<Rest> {
     let by = match (workload.oom_kill, default) {

@@ -33,6 +33,15 @@ const HINT_PATIENCE: Duration = Duration::from_secs(2);
 /// Cases open at the same time; beyond, the oldest is told without waiting for names.
 const CASES: usize = 1024;
 
+/// OOM kills in a container.
+#[derive(Debug, Clone, Copy)]
+struct OomKills {
+    /// Those that are new.
+    new: u64,
+    /// All so far.
+    total: u64,
+}
+
 impl OomWatcher {
     /// Looks at everything once.
     pub(super) fn step(&mut self, now: Instant) {
@@ -256,7 +265,14 @@ impl OomWatcher {
         };
         let at = CgroupRef { hierarchy, inode: tracked.inode, path: Arc::clone(&tracked.cgroup) };
         let managed = tracked.workload.managed == Managed::Yes;
-        self.case(now, Arc::clone(tracked), managed, &at, (killed, hint.total), Witness::Sampler);
+        self.case(
+            now,
+            Arc::clone(tracked),
+            managed,
+            &at,
+            OomKills { new: killed, total: hint.total },
+            Witness::Sampler,
+        );
     }
 
     /// What the kernel's log says.
@@ -323,16 +339,17 @@ impl OomWatcher {
             case.total = total;
             return;
         }
-        self.case(now, tracked, managed, at, (killed, total), witness);
+        self.case(now, tracked, managed, at, OomKills { new: killed, total }, witness);
     }
 
+    /// Opens a case.
     fn case(
         &mut self,
         now: Instant,
         tracked: Arc<Tracked>,
         managed: bool,
         at: &CgroupRef,
-        (killed, total): (u64, u64),
+        OomKills { new: killed, total }: OomKills,
         witness: Witness,
     ) {
         let (parts, time_usec) = (&mut self.parts, now_usec());
@@ -344,7 +361,7 @@ impl OomWatcher {
         }
         let default = config.plan.oom_kill;
         let rest = managed
-            .then(|| rest::end(&parts.tree, &mut *parts.actor, at, (&tracked.workload, default), killed))
+            .then(|| rest::end(&parts.tree, &mut *parts.actor, at, &tracked.workload, default, killed))
             .flatten();
         let before = lock(&parts.usage).before(&tracked, time_usec, parts.context.live.now().oom.history);
         let score = score(&parts.board, tracked.slot);

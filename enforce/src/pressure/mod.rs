@@ -186,10 +186,10 @@ impl Loop {
 
     fn arm(&mut self, reader: &KernelReader) {
         let config = &self.context.config.pressure;
-        let kernel = (reader.roots(), &**reader.tree());
+        let (roots, tree) = (reader.roots(), &**reader.tree());
         for (index, domain) in self.domains.iter().enumerate() {
             let bands = &domain.rules.bands;
-            self.triggers.arm(index, domain.tier.as_ref(), kernel, bands, config.window_usec);
+            self.triggers.arm(index, domain.tier.as_ref(), roots, tree, bands, config.window_usec);
         }
         for why in &self.triggers.missing {
             tracing::warn!(why, "memory pressure is polled");

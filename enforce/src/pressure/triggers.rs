@@ -47,7 +47,8 @@ impl Triggers {
         &mut self,
         domain: usize,
         tier: Option<&CgroupRef>,
-        (roots, tree): (&Roots, &CgroupTree),
+        roots: &Roots,
+        tree: &CgroupTree,
         bands: &Bands,
         window_usec: u64,
     ) {

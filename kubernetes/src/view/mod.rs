@@ -9,6 +9,7 @@ mod bounds;
 mod cluster;
 #[cfg(test)]
 mod cluster_tests;
+mod entry;
 mod failures;
 mod frozen;
 mod groups;
@@ -26,19 +27,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use evenkeel_capacity::load;
-use evenkeel_capacity::object::{Object, OwnerReference};
-use evenkeel_model::qos_class::QosClass;
-use serde::Deserialize;
+use evenkeel_capacity::object::Object;
 
 use crate::kinds::{ApiKind, JOB, POD};
 pub use bounds::NamespaceBounds;
 use cluster::Built;
 pub use cluster::Live;
+use entry::{NamedMetadata, NamedStatus, ObjectContent, ObjectEntry, ObjectHead};
 pub use failures::{Failed, PodFailure};
 pub use frozen::PANIC;
 pub use groups::WorkloadGroup;
 pub use placement::Placement;
-use pods::{NodePodDetails, Pods};
+use pods::Pods;
 pub use required::NodePods;
 
 /// By namespace (empty where there is none) and name.
@@ -77,98 +77,6 @@ struct KindObjects {
     /// Counts changes, lists and deletions.
     changes: u64,
     objects: Names<ObjectEntry>,
-}
-
-#[derive(Debug)]
-struct ObjectEntry {
-    mark: u32,
-    of: ObjectContent,
-}
-
-/// What is kept of an object.
-#[derive(Debug)]
-enum ObjectContent {
-    Object(Object),
-    /// Who controls it.
-    Owner(Option<OwnerReference>),
-}
-
-impl ObjectContent {
-    /// Whether the simulator's cluster is the same with either.
-    fn is_like(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Object(one), Self::Object(other)) => one == other,
-            (Self::Owner(_), Self::Owner(_)) => true,
-            _ => false,
-        }
-    }
-}
-
-/// What is looked at of every object.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ObjectHead {
-    metadata: NamedMetadata,
-    status: Option<NamedStatus>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct NamedMetadata {
-    name: String,
-    namespace: Option<String>,
-    owner_references: Option<Vec<OwnerReference>>,
-    annotations: Option<NamedAnnotations>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct NamedAnnotations {
-    /// Of mirror pods (`evenkeel_model::pod::CONFIG_HASH`, `CONFIG_MIRROR`).
-    #[serde(rename = "kubernetes.io/config.hash")]
-    config_hash: Option<String>,
-    #[serde(rename = "kubernetes.io/config.mirror")]
-    config_mirror: Option<String>,
-    /// Of namespaces ([`PANIC`]).
-    #[serde(rename = "evenkeel.dev/panic")]
-    panic: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct NamedStatus {
-    /// Of pods.
-    qos_class: Option<String>,
-    reason: Option<String>,
-    message: Option<String>,
-    container_statuses: Option<Vec<failures::FailedContainer>>,
-    init_container_statuses: Option<Vec<failures::FailedContainer>>,
-    conditions: Option<Vec<failures::PodCondition>>,
-}
-
-impl ObjectHead {
-    /// Whether nothing of the namespace is to be changed.
-    fn freezes(&self) -> bool {
-        let panic = self.metadata.annotations.as_ref().and_then(|all| all.panic.as_deref());
-        panic.is_some_and(|says| says != "false")
-    }
-
-    fn controller(&self) -> Option<OwnerReference> {
-        self.metadata.owner_references.iter().flatten().find(|owner| owner.controller).cloned()
-    }
-
-    /// What of a pod the simulator does not look at.
-    fn told(&self) -> NodePodDetails {
-        let annotations = self.metadata.annotations.as_ref();
-        let hash =
-            annotations.filter(|of| of.config_mirror.is_some()).and_then(|of| of.config_hash.as_deref());
-        let class = self.status.as_ref().and_then(|status| status.qos_class.as_deref());
-        let classes = [QosClass::BestEffort, QosClass::Burstable, QosClass::Guaranteed];
-        NodePodDetails {
-            config_hash: hash.unwrap_or_default().into(),
-            qos_class: classes.into_iter().find(|of| Some(of.as_str()) == class),
-        }
-    }
 }
 
 impl ClusterView {

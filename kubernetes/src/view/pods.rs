@@ -1,17 +1,19 @@
 //! Pods, of which there are many: what those of one template have in common is kept once.
 
+mod record;
+
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use evenkeel_capacity::object::{Pod, PodSpec, PodStatus};
-use evenkeel_model::qos_class::QosClass;
 use sha2::{Digest as _, Sha256};
 
 use super::Names;
 use super::failures::PodFailure;
 use super::nodes::Nodes;
 use super::required::{memory, requirements};
+pub(super) use record::{Gone, NodePodDetails, PodRecord};
 
 /// Tables of what pods share are gone through for what nobody has any more when so many entries were added, at least.
 const LEAST_SWEEP: usize = 1024;
@@ -29,49 +31,6 @@ pub(super) type Changed = Option<Vec<(Box<str>, Box<str>)>>;
 
 /// A pod without what tells it from others of its template.
 pub(super) type Common = Pod;
-
-/// One pod.
-#[derive(Debug)]
-pub(super) struct PodRecord {
-    pub(super) common: Arc<Common>,
-    pub(super) uid: Box<str>,
-    /// Empty where it has none.
-    pub(super) node: Arc<str>,
-    /// Empty before a kubelet took it.
-    pub(super) started: Box<str>,
-    pub(super) has_ended: bool,
-    pub(super) told: NodePodDetails,
-    /// What its kubelet says went wrong; of few pods.
-    pub(super) failures: Box<[PodFailure]>,
-    /// The generation in which what it requires changed last.
-    pub(super) changed: u64,
-    mark: u32,
-}
-
-/// What of a pod only its node is told.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct NodePodDetails {
-    /// Of the mirror of a static pod: the uid that the node's runtime has; else empty.
-    pub(super) config_hash: Box<str>,
-    pub(super) qos_class: Option<QosClass>,
-}
-
-impl PodRecord {
-    /// Whether a node runs it, or is to.
-    fn is_on_node(&self) -> bool {
-        !self.node.is_empty() && !self.has_ended
-    }
-}
-
-/// Where a pod was that is gone.
-#[derive(Debug)]
-pub(super) struct Gone {
-    pub(super) node: Arc<str>,
-    /// The controller at its top.
-    pub(super) workload: Option<Box<str>>,
-    /// Since when it is.
-    pub(super) since: Instant,
-}
 
 /// All pods.
 #[derive(Debug, Default)]

@@ -9,17 +9,16 @@
 //! What is to be told is counted in `tally`; here is what follows from an answer. Told is what arrives while this process runs, of pods that the
 //! API server places on the node that tells; what is lost while the API server is away for long is counted.
 
+mod backlog;
 mod conditions;
 mod tally;
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use evenkeel_kubernetes::objects::ApiError;
 use evenkeel_kubernetes::{ApiServer, ConnectError};
-use evenkeel_proto::v1;
 use evenkeel_store::state::NodeDecision;
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -29,6 +28,7 @@ use crate::api::Context;
 use crate::config::KubernetesSection;
 use crate::followed::Followed;
 use crate::serve::ended;
+use backlog::{Cursor, EventBacklog};
 use conditions::Conditions;
 use tally::{Due, EventTally};
 
@@ -116,61 +116,6 @@ impl Events {
             warn!(why, "the cluster's pods are not told");
         }
         *known = trouble;
-    }
-}
-
-/// Where the last look ended.
-#[derive(Debug, Default)]
-struct Cursor {
-    /// Decisions that had been kept by then; nothing before the first look, whose decisions are those of the run before.
-    kept: Option<u64>,
-    /// The last ones: node, epoch and number. A node that floods others makes room among its own, and then more is shown than is new.
-    seen: VecDeque<(String, u64, u64)>,
-}
-
-impl Cursor {
-    fn is_new(&mut self, decision: &v1::Decision) -> bool {
-        let mark = (decision.node.clone(), decision.epoch ^ decision.time_usec, decision.seq);
-        if self.seen.contains(&mark) {
-            return false;
-        }
-        if self.seen.len() >= SEEN {
-            self.seen.pop_front();
-        }
-        self.seen.push_back(mark);
-        true
-    }
-
-    /// What came since the last look, oldest first.
-    fn look(&mut self, context: &Context) -> Vec<NodeDecision> {
-        let state = context.engine.state().study();
-        let kept = state.events_kept();
-        let Some(before) = self.kept.replace(kept) else { return Vec::new() };
-        let newer = usize::try_from(kept.saturating_sub(before).min(AT_ONCE)).unwrap_or_default();
-        let mut new: Vec<NodeDecision> = state.events().rev().take(newer).cloned().collect();
-        drop(state);
-        new.reverse();
-        new.retain(|event| self.is_new(&event.decision));
-        new
-    }
-}
-
-/// What came while another one tells, in case that it is gone.
-#[derive(Debug, Default)]
-struct EventBacklog(VecDeque<(Instant, NodeDecision)>);
-
-impl EventBacklog {
-    /// What is to be told now: nothing while another one leads, and with the first that this one tells what came shortly before.
-    fn pass(&mut self, new: Vec<NodeDecision>, leads: bool, now: Instant) -> Vec<NodeDecision> {
-        self.0.extend(new.into_iter().map(|event| (now, event)));
-        if leads {
-            return self.0.drain(..).map(|(_, event)| event).collect();
-        }
-        let is_old = |at: Instant| now.saturating_duration_since(at) > GONE;
-        while self.0.front().is_some_and(|(at, _)| is_old(*at)) || self.0.len() as u64 > AT_ONCE {
-            self.0.pop_front();
-        }
-        Vec::new()
     }
 }
 
@@ -314,6 +259,7 @@ fn written(usec: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_proto::v1;
     use evenkeel_store::key::NodeKey;
 
     use super::*;

@@ -115,6 +115,10 @@ struct Key {
 /// Everything around the rule that bounds a value.
 #[derive(Debug, Clone, Copy)]
 pub struct Around<'a> {
+    /// Cluster of the container, where it is known.
+    pub cluster: Option<&'a str>,
+    /// Its namespace.
+    pub namespace: &'a str,
     /// What the policy says of the container.
     pub policy: Option<&'a ContainerPolicy>,
     /// What becomes of limits.
@@ -273,7 +277,6 @@ impl Advisor {
     pub fn within(
         &self,
         around: &Around<'_>,
-        (cluster, namespace): (Option<&str>, &str),
         resource: Resource,
         raw: &Raw,
         now_usec: u64,
@@ -281,7 +284,7 @@ impl Advisor {
     ) -> Advice {
         let mut answer = raw.of(resource).clone();
         let off = around.policy.is_some_and(|p| p.off);
-        let allowed = self.limits.of(cluster, namespace, resource);
+        let allowed = self.limits.of(around.cluster, around.namespace, resource);
         let caps = caps::all(around, &allowed, resource, present);
         let within = |value: u64| capped(value, caps.iter().map(NamedCap::cap));
         let value = answer.request;

@@ -148,7 +148,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn around(limits: LimitsMode) -> Around<'static> {
-        Around { policy: None, limits, largest: [None; 2] }
+        Around { cluster: None, namespace: "", policy: None, limits, largest: [None; 2] }
     }
 
     fn within(mode: LimitsMode, allowed: Allowed, present: Present, value: u64) -> (u64, Vec<&'static str>) {

@@ -135,6 +135,8 @@ impl<'a> Bounding<'a> {
             ..of.clone()
         });
         let around = Around {
+            cluster: asked.cluster.as_deref(),
+            namespace: &asked.namespace,
             policy: unbounded.as_ref().or(of_container),
             limits: policy.map_or(LimitsMode::default(), |p| p.limits),
             largest: self.largest,
@@ -143,8 +145,7 @@ impl<'a> Bounding<'a> {
             let at = index(resource);
             let (request, limit, replicas) = (now.requests[at], now.limits[at], now.replicas);
             let present = caps::Present { request, limit, replicas };
-            let place = (asked.cluster.as_deref(), &*asked.namespace);
-            self.advisor.within(&around, place, resource, raw, self.now_usec, present)
+            self.advisor.within(&around, resource, raw, self.now_usec, present)
         });
         let after = |of: fn(&Advice) -> Option<u64>| [of(&advice[0]), of(&advice[1])];
         let requests = [0, 1].map(|at| after(|a| a.answer.request)[at].or(now.requests[at]));

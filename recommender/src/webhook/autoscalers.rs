@@ -92,7 +92,7 @@ fn said(
         }
         let Some(request) = amount(&target[name], resource) else { continue };
         let own = (container.own_requests[at].or(container.own_limits[at]), container.own_limits[at]);
-        let (request, limit) = within(request, own, (policy, resource), &allowed[at]);
+        let (request, limit) = within(request, own.0, own.1, policy, resource, &allowed[at]);
         (said.requests[at], said.limits[at], said.known[at]) = (Some(request), limit, true);
         said.why[at].clone_from(&why);
     }
@@ -103,8 +103,10 @@ fn said(
 /// the request, or stays, and then bounds it.
 fn within(
     target: u64,
-    (request, limit): (Option<u64>, Option<u64>),
-    (policy, resource): (Option<&ContainerPolicy>, Resource),
+    request: Option<u64>,
+    limit: Option<u64>,
+    policy: Option<&ContainerPolicy>,
+    resource: Resource,
     allowed: &Allowed,
 ) -> (u64, Option<u64>) {
     let bound =

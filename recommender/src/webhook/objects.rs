@@ -216,11 +216,7 @@ impl ReplicaObjects {
     }
 
     /// What the objects say of a pod, kept for the next one of its workload.
-    fn answer(
-        &self,
-        question: &PodQuestion<'_>,
-        (known, state): (&KnownObjects, u64),
-    ) -> Option<ObjectsAnswer> {
+    fn answer(&self, question: &PodQuestion<'_>, known: &KnownObjects, state: u64) -> Option<ObjectsAnswer> {
         let key = question.key;
         let mut asked = self.asked(&key, question)?;
         if let Some((of, answer)) = &asked.said
@@ -404,7 +400,7 @@ impl Says for ReplicaObjects {
         if !known.is_listed || known.uncertain.contains(question.namespace) {
             return Said::Nothing;
         }
-        let answer = self.answer(question, (&known, state));
+        let answer = self.answer(question, &known, state);
         let Some(ObjectsAnswer { said, policy, is_vpa }) = answer else { return Said::Nothing };
         if is_vpa && (question.is_seen_by_vpa || self.is_vpa_admitting.load(Ordering::Acquire)) {
             // That controller sets what the object says, and whatever is set beside it would be set twice.

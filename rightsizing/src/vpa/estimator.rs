@@ -84,7 +84,7 @@ impl Estimator {
     pub fn merge(&mut self, other: &Self) {
         self.histogram.merge(&other.histogram);
         self.samples += other.samples;
-        other.span_ms.into_iter().for_each(|span| self.cover(span));
+        other.span_ms.into_iter().for_each(|(first, last)| self.cover(first, last));
     }
 
     /// Counts a sample: its start and the use in the unit of the resource. What is older than the newest is dropped.
@@ -105,11 +105,11 @@ impl Estimator {
             Resource::Memory => self.peak(time_ms, value as f64, false),
         }
         self.samples += count;
-        self.cover((time_ms, time_ms));
+        self.cover(time_ms, time_ms);
     }
 
     /// Counts a time as one from which there are samples.
-    pub(super) fn cover(&mut self, (first, last): (u64, u64)) {
+    pub(super) fn cover(&mut self, first: u64, last: u64) {
         let seen = self.span_ms.unwrap_or((first, last));
         self.span_ms = Some((seen.0.min(first), seen.1.max(last)));
     }

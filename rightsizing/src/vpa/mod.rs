@@ -147,7 +147,7 @@ impl VpaParams {
             }
         }
         take(estimator, question.now_ms);
-        wide.span_ms.into_iter().for_each(|span| estimator.cover(span));
+        wide.span_ms.into_iter().for_each(|(first, last)| estimator.cover(first, last));
     }
 }
 

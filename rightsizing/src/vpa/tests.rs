@@ -94,7 +94,7 @@ fn a_recorded_recommender_is_answered_like() {
             let value = (middle * 1e6) as u64;
             estimator.alike(AggregateSample { time_ms: last, value, count: *count });
         }
-        estimator.cover((first, last));
+        estimator.cover(first, last);
         let answer = estimator.answer(None);
         let got = [answer.request, answer.lower, answer.upper].map(|v| v.unwrap() / 1_000);
         assert_eq!(got, want);

@@ -411,7 +411,8 @@ impl Past {
         &mut self,
         clock: u32,
         subjects: &Subjects,
-        (minute, rollup): (u32, &Rollup),
+        minute: u32,
+        rollup: &Rollup,
         is_start: bool,
     ) {
         let heights =

@@ -139,7 +139,7 @@ impl Placing {
                     return found.push((stream.key.clone(), words));
                 }
                 seen += 1;
-                words.extend(self.of_followed(places, (*id, &stream.key), slot, now_usec));
+                words.extend(self.of_followed(places, *id, &stream.key, slot, now_usec));
             }
             found.push((stream.key.clone(), words));
         }
@@ -151,7 +151,8 @@ impl Placing {
     fn of_followed(
         &mut self,
         places: &dyn Places,
-        (id, key): (u64, &StreamKey),
+        id: u64,
+        key: &StreamKey,
         slot: &StreamContainer,
         now_usec: u64,
     ) -> Option<PlacementWord> {

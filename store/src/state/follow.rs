@@ -30,7 +30,8 @@ impl StoreState {
         key: &StreamKey,
         received_usec: u64,
         announcement: v1::Announcement,
-        (workload, start): (&str, Start),
+        workload: &str,
+        start: Start,
     ) {
         let Some(mut identity) = announcement.identity else { return };
         let reported = self.name_by(id, announcement.slot, workload, &mut identity);
@@ -220,7 +221,7 @@ impl StoreState {
         if let Some((minute, rollup)) = slot.open {
             self.history.record(slot.series, (id, slot.number), &slot.identity.pod, minute, &rollup);
             let is_start = slot.start.has_minute(minute, self.limits.start_usec);
-            self.past.minute(clock, &slot.subjects, (minute, &rollup), is_start);
+            self.past.minute(clock, &slot.subjects, minute, &rollup, is_start);
         }
         self.history.close(slot.series, (id, slot.number));
         let ended = slot.end_hour();
@@ -274,7 +275,7 @@ impl StoreState {
         if let Some(fold) = slot.fold_rollup(rollup) {
             self.past.absorb(clock, &subjects, &fold);
         }
-        self.past.minute(clock, &subjects, (minute, rollup), false);
+        self.past.minute(clock, &subjects, minute, rollup, false);
         absorb_hour(&mut self.past, clock, &subjects, slot.end_hour());
     }
 

@@ -588,7 +588,7 @@ impl StoreState {
             if let Some((minute, rollup)) = slot.take(minute, *time_usec, sample, previous.as_ref()) {
                 self.history.record(slot.series, (id, *number), &slot.identity.pod, minute, &rollup);
                 let is_start = slot.start.has_minute(minute, start_usec);
-                self.past.minute(clock, &slot.subjects, (minute, &rollup), is_start);
+                self.past.minute(clock, &slot.subjects, minute, &rollup, is_start);
             }
             if slot.seconds.is_full(*number)
                 && let Some(fold) = slot.fold()
@@ -635,7 +635,7 @@ impl StoreState {
             if let Some((minute, rollup)) = slot.take_rollup(minute, rollup) {
                 self.history.record(slot.series, (id, *number), &slot.identity.pod, minute, &rollup);
                 let is_start = slot.start.has_minute(minute, start_usec);
-                self.past.minute(clock, &slot.subjects, (minute, &rollup), is_start);
+                self.past.minute(clock, &slot.subjects, minute, &rollup, is_start);
             }
             if let Some(fold) = slot.fold_rollup(rollup) {
                 self.past.absorb(clock, &slot.subjects, &fold);

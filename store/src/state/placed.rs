@@ -146,7 +146,7 @@ impl StoreState {
                 let aside = self.take_back(id, slot);
                 let start = aside.map_or_else(|| self.start(id), |aside| aside.start());
                 let workload = word.map(|word| word.workload.as_str()).unwrap_or_default();
-                self.announce(id, key, received_usec, announcement, (workload, start));
+                self.announce(id, key, received_usec, announcement, workload, start);
             }
         }
     }

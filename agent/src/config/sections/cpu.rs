@@ -1,5 +1,6 @@
 //! `[cpu]`: how CPU is given: weight, excess, burst, idle, exclusive cores.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,10 +14,10 @@ use super::super::check::Checker;
 use super::super::scalar::Span;
 
 /// Periods the kernel takes (sched-bwc.rst: 1 ms to 1 s).
-const PERIOD: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
+const PERIOD: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(1);
 /// Shorter, a container that sleeps between requests would come and go each time; longer, excess would be kept for
 /// nobody.
-const IDLE_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
+const IDLE_AFTER: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 
 section! {
     /// How CPU is given.

@@ -1,5 +1,6 @@
 //! `[eviction]`: what is ruled of a container that ran out of memory, and who carries it out.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use evenkeel_enforce::evict::{Acting, CarryOut};
@@ -12,10 +13,10 @@ use super::super::check::Checker;
 use super::super::scalar::Span;
 
 /// Shorter than a container takes to start, no restart would ever count; longer, a failure of last week would.
-const WINDOW: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(24 * 3600));
+const WINDOW: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(24 * 3600);
 
 /// Below, a wave of kills ends everything before anybody looks; above, nothing is helped.
-const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
+const PAUSE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 
 section! {
     /// What is ruled of a container that was OOM-killed, and who carries it out.

@@ -1,6 +1,7 @@
 //! `[oom]`: what is told of OOM kills. What dies with a process is `memory.oom_kill`, the kernel's log is
 //! `features.kernel_log`.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use evenkeel_enforce::oom::OomRules;
@@ -11,7 +12,7 @@ use super::super::check::Checker;
 use super::super::scalar::Span;
 
 /// The sampler keeps a minute.
-const HISTORY: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(60));
+const HISTORY: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(60);
 
 section! {
     /// What is told of OOM kills.

@@ -1,5 +1,6 @@
 //! `[overlay]`: whether recommended requests take the place of those that were asked for, and how far.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use evenkeel_enforce::converge::overlay::rules::OverlayRules;
@@ -42,7 +43,7 @@ section! {
     }
 }
 
-const STEP: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
+const STEP: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 
 /// Checks the section.
 pub(in super::super) fn check(c: &mut Checker<'_>, raw: &Overlay, kubelet_rules: bool) -> OverlayRules {

@@ -1,5 +1,6 @@
 //! `[pressure]`: when memory counts as short, and what is then done for a while.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use evenkeel_enforce::pressure::rules::PressureRules;
@@ -146,12 +147,12 @@ grade!(
     Critical { 80 60 40 20 2 4 2 0 250 }
 );
 
-const DWELL: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(600));
-const COOL_DOWN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(600));
-const FREEZE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
+const DWELL: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
+const COOL_DOWN: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(600);
+const FREEZE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
 /// WINDOW_MIN_US and WINDOW_MAX_US of kernel/sched/psi.c.
-const WINDOW: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
-const SPAN: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(3600));
+const WINDOW: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(10);
+const SPAN: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
 
 /// Checks the section.
 pub(in super::super) fn check(c: &mut Checker<'_>, raw: &Pressure) -> PressureRules {

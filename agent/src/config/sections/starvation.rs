@@ -1,5 +1,6 @@
 //! `[starvation]`: what is done when a container does not get the CPU it requested.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use evenkeel_enforce::pressure::rules::StarvationRules;
@@ -53,7 +54,7 @@ pub(crate) enum Who {
     Offender,
 }
 
-const AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
+const AFTER: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 
 /// Checks the section.
 pub(in super::super) fn check(c: &mut Checker<'_>, raw: &Starvation) -> StarvationRules {

@@ -31,7 +31,7 @@ const BOUNDS: Bounds =
 /// # Errors
 /// When it has no border, or cannot be confined or begin.
 pub(crate) fn run(given: &Given) -> anyhow::Result<()> {
-    live(Part::Network, given, (BOUNDS, 4), Network)
+    live(Part::Network, given, BOUNDS, 4, Network)
 }
 
 struct Network;

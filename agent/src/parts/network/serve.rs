@@ -96,12 +96,15 @@ pub(super) async fn run(
         let listener = std::os::unix::net::UnixListener::from(socket);
         tokio::spawn(logged(
             "serve.socket",
-            serve::serve_unix(what.clone(), listener, std::future::pending()),
+            serve::serve_unix(what.0.clone(), Arc::clone(&what.1), listener, std::future::pending()),
         ));
     }
     if let Some(address) = &serve.service {
         let at = listening(address, &kept.service_token);
-        tokio::spawn(logged("serve.address", serve::serve_tcp(what.clone(), at, std::future::pending())));
+        tokio::spawn(logged(
+            "serve.address",
+            serve::serve_tcp(what.0.clone(), Arc::clone(&what.1), at, std::future::pending()),
+        ));
     }
     if let Some(address) = &serve.metrics {
         let at = listening(address, &kept.metrics_token);

@@ -48,7 +48,7 @@ pub(crate) fn run(given: &Given, logging: &Logging) -> anyhow::Result<()> {
     let tree = cgroup.and_then(|cgroup| CgroupTree::open(&Roots::new(PROC, cgroup)).ok()).map(Arc::new);
     // What has no starter starts by itself what connects it to the bus, while it may.
     let helper = given.border.is_some().then(|| Helper::start(given, logging)).transpose()?.map(Arc::new);
-    live(Part::Reader, given, (BOUNDS, 1), Reader { tree, helper })
+    live(Part::Reader, given, BOUNDS, 1, Reader { tree, helper })
 }
 
 struct Reader {
@@ -85,7 +85,7 @@ impl Reader {
         let mut gone = self.helper.as_ref().map(|helper| helper.gone()).transpose()?;
         let reach = self.helper.clone().map_or_else(|| Reach::There(link.clone()), Reach::Helped);
         tokio::spawn(crate::panics::restarted("systemd", move || {
-            systemd::run(units.clone(), (tree.clone(), reach.clone()), updates_of.clone())
+            systemd::run(units.clone(), tree.clone(), reach.clone(), updates_of.clone())
         }));
         let mut found = heard(updates)?;
         loop {

@@ -34,7 +34,7 @@ const BOUNDS: Bounds =
 /// # Errors
 /// When it has no border, or cannot be confined or begin.
 pub(crate) fn run(given: &Given) -> anyhow::Result<()> {
-    live(Part::Runtime, given, (BOUNDS, 2), Runtime)
+    live(Part::Runtime, given, BOUNDS, 2, Runtime)
 }
 
 struct Runtime;

@@ -11,6 +11,7 @@
 //! is away costs the others nothing, and what it misses becomes minutes and is dropped as above, once the others have it.
 
 mod epoch;
+mod error;
 mod fold;
 mod readers;
 mod renew;
@@ -24,12 +25,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use evenkeel_log::private::{self, NotPrivate};
-use evenkeel_log::{LogError, Options};
-use evenkeel_proto::frame::{self, FrameError};
+use evenkeel_log::Options;
+use evenkeel_log::private::{self};
+use evenkeel_proto::frame::{self};
 use evenkeel_proto::v1;
 
 use epoch::Epoch;
+pub(super) use error::SpoolError;
 use readers::Names;
 use renew::Recoder;
 pub(super) use renew::Renewed;
@@ -40,49 +42,6 @@ const MAX_EPOCHS: usize = 16;
 
 /// Frames kept at most as seconds, five hours and a half: the index of one costs 40 bytes of memory.
 const MAX_FRAMES: usize = 20_000;
-
-/// What can go wrong with the spool.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum SpoolError {
-    /// A log of frames.
-    #[error(transparent)]
-    Log(LogError),
-    /// The spool's directory is not this program's alone.
-    #[error(transparent)]
-    NotPrivate(#[from] NotPrivate),
-    /// A directory.
-    #[error("cannot {op} {}: {error}", path.display())]
-    Directory {
-        /// What was tried.
-        op: &'static str,
-        /// On which directory.
-        path: PathBuf,
-        /// Why it failed.
-        error: io::Error,
-    },
-    /// The list of slots.
-    #[error("cannot write the list of known slots: {error}; free space on that file system")]
-    Slots {
-        /// Why it failed.
-        error: io::Error,
-    },
-    /// A stored frame does not decode.
-    #[error("a spooled frame is damaged: {0}")]
-    Frame(#[from] FrameError),
-    /// The recommender claims frames that it was never sent.
-    #[error("the recommender claims frames up to {claimed} of epoch {epoch:016x}, of which {sent} were sent")]
-    Ahead {
-        /// The epoch.
-        epoch: u64,
-        /// What it claims to have.
-        claimed: u64,
-        /// What it can have.
-        sent: u64,
-    },
-    /// A frame that the index names is not on disk.
-    #[error("a spooled frame is no longer on disk; somebody else changed the spool")]
-    Vanished,
-}
 
 /// Frames that are lost for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +88,7 @@ impl Spool {
         let (options, names): (Options, Names) = (options(limit), names.into());
         private::subdirectory(dir)?;
         renew::settle(dir, &names)?;
-        let mut old = open_old(dir, epoch, (&options, &names))?;
+        let mut old = open_old(dir, epoch, &options, &names)?;
         old.sort_by_key(|(time, _)| *time);
         let current = Epoch::open(&epoch_dir(dir, epoch), epoch, options, &names)?;
         let old = old.into_iter().map(|(_, epoch)| epoch).collect();
@@ -339,7 +298,8 @@ fn options(limit: u64) -> Options {
 fn open_old(
     dir: &Path,
     current: u64,
-    (options, names): (&Options, &Names),
+    options: &Options,
+    names: &Names,
 ) -> Result<Vec<(u64, Epoch)>, SpoolError> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).map_err(|e| directory("list", dir, e))? {

@@ -112,7 +112,8 @@ impl Spool {
         &mut self,
         reader: usize,
         old: u64,
-        (new, next): (u64, u64),
+        new: u64,
+        next: u64,
     ) -> Result<Option<Renewed>, SpoolError> {
         let which = match self.old.iter().position(|epoch| epoch.id == old) {
             Some(at) => Which::Old(at),
@@ -125,7 +126,7 @@ impl Spool {
             true => format!("{old:016x}\n"),
             false => format!("{old:016x} {}\n", self.names.get(reader).map_or("", String::as_str)),
         };
-        let (frames, recoder) = self.copy(which, (new, shift), (!is_whole).then_some(reader), &stands_for)?;
+        let (frames, recoder) = self.copy(which, new, shift, (!is_whole).then_some(reader), &stands_for)?;
         let renewed = self.renewed(which, new, shift)?;
         if is_whole {
             let ended = match which {
@@ -154,7 +155,8 @@ impl Spool {
     fn copy(
         &mut self,
         which: Which,
-        (new, shift): (u64, u64),
+        new: u64,
+        shift: u64,
         only: Option<usize>,
         stands_for: &str,
     ) -> Result<(u64, Option<Recoder>), SpoolError> {

@@ -131,7 +131,7 @@ impl Pair {
             return;
         }
         self.epochs += 2;
-        self.spool.renew(reader, epoch, (self.epochs, self.epochs + 1)).unwrap().unwrap();
+        self.spool.renew(reader, epoch, self.epochs, self.epochs + 1).unwrap().unwrap();
         self.epochs += 1;
         self.readers[reader].at = None;
     }

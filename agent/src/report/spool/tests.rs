@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_log::LogError;
 use evenkeel_model::rollup::Rollup;
 use evenkeel_model::sample::Sample;
 use evenkeel_proto::frame::{Decoder, Visitor};
@@ -302,7 +303,7 @@ fn a_renewed_epoch_has_every_second_that_was_not_acknowledged_and_no_other() {
         filler.fill(130);
         filler.spool.read(0, EPOCH, 0, usize::MAX, usize::MAX);
         filler.spool.acknowledge(0, EPOCH, acknowledged).unwrap();
-        let renewed = filler.spool.renew(0, EPOCH, (NEW, NEW + 1)).unwrap().unwrap();
+        let renewed = filler.spool.renew(0, EPOCH, NEW, NEW + 1).unwrap().unwrap();
         assert_eq!((renewed.shift, renewed.frames), (acknowledged, 130 - acknowledged));
         assert_eq!(filler.spool.epochs(0), [NEW], "it is this run's epoch now");
         // Coded against frames before the renewal, in no key frame.
@@ -334,8 +335,8 @@ fn an_earlier_runs_epoch_is_renewed_too_and_a_kill_in_between_leaves_one_of_both
     spool.resume(0, EPOCH, 40).unwrap();
     let ahead = spool.resume(0, EPOCH, 101);
     assert!(matches!(ahead, Err(SpoolError::Ahead { epoch: EPOCH, claimed: 101, sent: 100 })), "{ahead:?}");
-    assert_eq!(spool.renew(0, EPOCH, (9, 90)).unwrap().map(|renewed| renewed.frames), Some(60));
-    assert_eq!(spool.renew(0, EPOCH, (10, 100)).unwrap(), None, "it is no more");
+    assert_eq!(spool.renew(0, EPOCH, 9, 90).unwrap().map(|renewed| renewed.frames), Some(60));
+    assert_eq!(spool.renew(0, EPOCH, 10, 100).unwrap(), None, "it is no more");
     assert_eq!(spool.epochs(0), [9, 8]);
     drop(spool);
     // As if it had been killed before the old one was deleted, and while a third was made.

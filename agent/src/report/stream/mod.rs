@@ -106,7 +106,8 @@ impl Client {
         context: Arc<Context>,
         outbox: Arc<Outbox>,
         decisions: Arc<Decisions>,
-        (at, leaders): (usize, Arc<Leaders>),
+        at: usize,
+        leaders: Arc<Leaders>,
     ) -> Self {
         let address = context.config.stream.recommenders.get(at).cloned().unwrap_or_default();
         Self { context, outbox, decisions, at, address, leaders }
@@ -145,9 +146,11 @@ impl Client {
     async fn renew(&self, epoch: u64, why: &anyhow::Error) {
         let at = self.at;
         let renewed = match super::new_epoch().and_then(|new| Ok((new, super::new_epoch()?))) {
-            Ok(new) => {
-                self.outbox.with_later(move |spool| spool.renew(at, epoch, new)).await.map_err(Into::into)
-            }
+            Ok((new, next)) => self
+                .outbox
+                .with_later(move |spool| spool.renew(at, epoch, new, next))
+                .await
+                .map_err(Into::into),
             Err(error) => Err(error),
         };
         let Renewed { old, new, shift, frames, is_whole } = match renewed {

@@ -220,7 +220,7 @@ impl Agent {
         let leaders = Arc::new(Leaders::of(self.context.config.stream.recommenders.len()));
         for at in 0..self.context.config.stream.recommenders.len() {
             let (context, outbox) = (Arc::clone(&self.context), Arc::clone(&self.outbox));
-            let client = Client::new(context, outbox, Arc::clone(&decisions), (at, Arc::clone(&leaders)));
+            let client = Client::new(context, outbox, Arc::clone(&decisions), at, Arc::clone(&leaders));
             self.clients.push(tokio::spawn(client.run()));
         }
     }

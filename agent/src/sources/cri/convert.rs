@@ -56,7 +56,7 @@ pub(super) fn pod(
     let records: Vec<RuntimeRecord> = containers.iter().map(|(_, details)| record(details)).collect();
     let required = Required::of(said, &pod_ref(sandbox), &records, problems);
     let one = |(of, details): &(&v1::Container, &Details)| {
-        container(of, sandbox, (details, required.as_ref()), terms, problems)
+        container(of, sandbox, details, required.as_ref(), terms, problems)
     };
     let containers: Vec<Workload> = containers.iter().map(one).collect();
     if required.is_some() { containers } else { with_pod_facts(containers, terms) }
@@ -67,7 +67,8 @@ pub(super) fn pod(
 fn container(
     container: &v1::Container,
     sandbox: &v1::PodSandbox,
-    (details, required): (&Details, Option<&Required>),
+    details: &Details,
+    required: Option<&Required>,
     terms: &Terms,
     problems: &mut Vec<SourceProblem>,
 ) -> Workload {
@@ -264,15 +265,12 @@ mod tests {
         trusted: &[&str],
     ) -> (Requested, Vec<SourceProblem>) {
         let mut problems = Vec::new();
-        (
-            container(&main_container(), pod, (details, None), &terms(trusted), &mut problems).requested,
-            problems,
-        )
+        (container(&main_container(), pod, details, None, &terms(trusted), &mut problems).requested, problems)
     }
 
     #[test]
     fn without_an_annotation_the_record_is_inverted_and_marked() {
-        let got = container(&main_container(), &pod(&[]), (&details(), None), &terms(&[]), &mut Vec::new());
+        let got = container(&main_container(), &pod(&[]), &details(), None, &terms(&[]), &mut Vec::new());
         assert_eq!((got.container.as_str(), got.image.as_deref()), ("main", Some("busybox:1")));
         let Requested::Estimated(estimate) = got.requested else { panic!("not estimated") };
         assert_eq!(estimate.resources.cpu_request, Some(MilliCpu::new(250)));
@@ -296,7 +294,7 @@ mod tests {
         };
         assert_eq!(resources.memory_request, Some(Bytes::new(64 << 20)));
         let of_pod =
-            vec![container(&main_container(), &good, (&details(), None), &terms(&["ns"]), &mut Vec::new())];
+            vec![container(&main_container(), &good, &details(), None, &terms(&["ns"]), &mut Vec::new())];
         assert_eq!(with_pod_facts(of_pod, &terms(&[]))[0].pod_facts.qos_class, Some(QosClass::Guaranteed));
         let (got, problems) = requested(&pod(&[("evenkeel.dev/resources", "{")]), &details(), &["ns"]);
         assert!(matches!(got, Requested::Estimated(_)));
@@ -336,7 +334,7 @@ mod tests {
         assert!(matches!(got.managed, Managed::No(_)));
         assert_eq!(sandbox(&out, &details(), &terms(&[])).managed, Managed::Yes);
         let mut problems = Vec::new();
-        let got = container(&main_container(), &out, (&details(), None), &terms(&[]), &mut problems);
+        let got = container(&main_container(), &out, &details(), None, &terms(&[]), &mut problems);
         assert_eq!((got.managed, problems.len()), (Managed::Yes, 1));
     }
 
@@ -348,7 +346,7 @@ mod tests {
             oom_score_adj: Some(-997),
             ..Details::default()
         };
-        let got = container(&main_container(), &pod(&[]), (&critical, None), &terms(&[]), &mut Vec::new());
+        let got = container(&main_container(), &pod(&[]), &critical, None, &terms(&[]), &mut Vec::new());
         let got = &with_pod_facts(vec![got], &terms(&[]))[0].pod_facts;
         assert_eq!((got.qos_class, got.node_critical), (Some(QosClass::Burstable), true));
     }

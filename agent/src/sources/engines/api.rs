@@ -36,12 +36,13 @@ pub(crate) fn unusable(socket: &Path) -> Option<String> {
 
 /// What the engine says of one container, as JSON.
 pub(super) async fn inspect(socket: PathBuf, reach: Reach, id: String) -> Result<Bytes, DetailsError> {
-    inspect_within(TIMEOUT, (&socket, &reach), &id).await
+    inspect_within(TIMEOUT, &socket, &reach, &id).await
 }
 
 async fn inspect_within(
     time: Duration,
-    (socket, reach): (&Path, &Reach),
+    socket: &Path,
+    reach: &Reach,
     id: &str,
 ) -> Result<Bytes, DetailsError> {
     let answer = tokio::time::timeout(time, ask(socket, reach, &format!("/containers/{id}/json"))).await;
@@ -137,7 +138,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("s");
         let _listener = UnixListener::bind(&socket).unwrap();
-        let answer = inspect_within(Duration::from_millis(20), (&socket, &Reach::Here), "c1").await;
+        let answer = inspect_within(Duration::from_millis(20), &socket, &Reach::Here, "c1").await;
         assert!(why(answer).contains("within 20ms"));
     }
 

@@ -34,7 +34,8 @@ const MAX_FILES: usize = 10_000;
 /// Watches `dir` until the agent ends. `cgroup_roots` are walked for containers named as `docker://ID`.
 pub(crate) async fn run(
     dir: PathBuf,
-    (cgroup_roots, parser): (Vec<PathBuf>, Parser),
+    cgroup_roots: Vec<PathBuf>,
+    parser: Parser,
     updates: UpdateSender,
     rescan: Rescan,
 ) {

@@ -49,7 +49,7 @@ pub(super) struct Parsed {
 }
 
 impl Parsed {
-    fn new((workloads, problems): (Vec<Workload>, Vec<SourceProblem>)) -> Self {
+    fn of(workloads: Vec<Workload>, problems: Vec<SourceProblem>) -> Self {
         Self { workloads: shared(None, workloads), problems, is_open: false }
     }
 
@@ -71,7 +71,10 @@ impl Parser {
             Self::Here(types) => {
                 let types = Arc::clone(types);
                 super::super::blocking(move || match read_bounded(&file) {
-                    Ok(bytes) => Parsed::new(parse(&bytes, &place, &types)),
+                    Ok(bytes) => {
+                        let (workloads, problems) = parse(&bytes, &place, &types);
+                        Parsed::of(workloads, problems)
+                    }
                     Err(error) => unreadable(&place, &error),
                 })
                 .await
@@ -95,7 +98,10 @@ async fn there(gate: &Gate, types: &str, place: &str, bytes: Vec<u8>) -> Parsed 
         let order = Order::Manifest(Manifest { place: place.to_owned(), types: types.to_owned(), text });
         let answer = gate.answer(&order, None).await;
         match answer.and_then(|message| Ok(Read::of(&message)?)) {
-            Ok(read) => return Parsed::new(judged(read, place, &bytes)),
+            Ok(read) => {
+                let (workloads, problems) = judged(read, place, &bytes);
+                return Parsed::of(workloads, problems);
+            }
             Err(error) => {
                 ends += 1;
                 if ends == MOST_ENDS {

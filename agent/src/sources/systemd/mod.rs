@@ -5,30 +5,31 @@
 //! ([`crate::systemd::bus`]), units bound by manifests. Nothing is set from here.
 
 mod convert;
+mod files;
 mod section;
+mod signals;
 
 pub(crate) use convert::NAMESPACE;
 pub(crate) use section::SECTION;
 
 use std::collections::{BTreeSet, HashMap};
-use std::io::Read;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use evenkeel_enforce::shared::{SourceProblem, SourceUpdate, UpdateSender, lock};
 use evenkeel_enforce::systemd::bus::BusError;
 use evenkeel_enforce::systemd::is_booted;
-use evenkeel_enforce::systemd::names::{UnitMembership, standing};
+use evenkeel_enforce::systemd::names::UnitMembership;
 use evenkeel_host::cgroup::CgroupTree;
-use evenkeel_host::hierarchy::{Controller, Hierarchy};
 use evenkeel_model::workload::{Managed, Requested, SourceKind, Workload};
-use tokio::sync::Notify;
 
 use self::section::Statement;
 use crate::config::sections::systemd::{Enabled, Units};
 use crate::sources::reach::Reach;
-use crate::systemd::bus::{ListedUnit, Manager, UnitSignal};
+use crate::systemd::bus::{ListedUnit, Manager};
+use files::{missing, read};
+use signals::{Signals, UnitChanges};
 
 /// How the source is named in `status`.
 pub(crate) const ADDRESS: &str = "org.freedesktop.systemd1";
@@ -59,11 +60,7 @@ pub(crate) fn is_wanted(units: &Units) -> bool {
 }
 
 /// Follows the manager until the agent ends. Without systemd or a bus it says nothing, unless it was enabled by name.
-pub(crate) async fn run(
-    units: Units,
-    (tree, reach): (Option<Arc<CgroupTree>>, Reach),
-    updates: UpdateSender,
-) {
+pub(crate) async fn run(units: Units, tree: Option<Arc<CgroupTree>>, reach: Reach, updates: UpdateSender) {
     if !is_wanted(&units) {
         return;
     }
@@ -102,41 +99,6 @@ struct SystemdSource {
 struct UnitStatement {
     statement: Option<Statement>,
     problems: Vec<SourceProblem>,
-}
-
-/// What signals told since the last listing.
-#[derive(Default)]
-struct Signals {
-    bell: Notify,
-    changed: Mutex<UnitChanges>,
-    ended: AtomicBool,
-}
-
-#[derive(Default)]
-struct UnitChanges {
-    reloaded: bool,
-    units: BTreeSet<String>,
-}
-
-impl Signals {
-    fn take_in(&self, change: UnitSignal) {
-        let mut changed = lock(&self.changed);
-        match change {
-            UnitSignal::Reloaded => changed.reloaded = true,
-            UnitSignal::Unit(name) if !is_looked_at(&name) => return,
-            UnitSignal::Unit(_) if changed.units.len() >= MAX_UNITS => changed.reloaded = true,
-            UnitSignal::Unit(name) => {
-                changed.units.insert(name);
-            }
-        }
-        drop(changed);
-        self.bell.notify_one();
-    }
-
-    fn end(&self) {
-        self.ended.store(true, Ordering::Release);
-        self.bell.notify_one();
-    }
 }
 
 /// Scopes of containers come and go by the hundred and never have the section.
@@ -308,80 +270,4 @@ async fn connect(reach: &Reach) -> Result<(Manager, Arc<Signals>), BusError> {
         ender.end();
     });
     Ok((manager, signals))
-}
-
-/// Controllers of those a container needs that the unit's cgroup does not have. v1 hierarchies have one controller each
-/// and a unit without it no cgroup there.
-fn missing(tree: &CgroupTree, path: &str) -> Vec<Controller> {
-    let lacks = |controller: &Controller| match tree.layout().home(*controller) {
-        Some(Hierarchy::V2) => {
-            tree.dir(Hierarchy::V2, path).and_then(|dir| dir.read("cgroup.controllers")).is_ok_and(|text| {
-                !text.split(u8::is_ascii_whitespace).any(|word| word == controller.name().as_bytes())
-            })
-        }
-        Some(home) => tree.dir(home, path).is_err() && matches!(standing(path), UnitMembership::Unit(_)),
-        None => false,
-    };
-    [Controller::Cpu, Controller::Memory].into_iter().filter(lacks).collect()
-}
-
-async fn read(files: Vec<String>) -> UnitStatement {
-    let reading = super::blocking(move || {
-        let mut problems = Vec::new();
-        let texts: Vec<(String, String)> =
-            files.into_iter().filter_map(|file| read_bounded(file, &mut problems)).collect();
-        let texts = texts.iter().map(|(file, text)| (file.as_str(), text.as_str()));
-        let statement = section::read(texts, &mut problems);
-        UnitStatement { statement, problems }
-    });
-    reading.await
-}
-
-/// A file that is gone was removed since the manager read it, and says nothing.
-fn read_bounded(file: String, problems: &mut Vec<SourceProblem>) -> Option<(String, String)> {
-    let mut bytes = Vec::new();
-    let read = std::fs::File::open(&file).and_then(|open| open.take(MAX_FILE + 1).read_to_end(&mut bytes));
-    let why = match read {
-        Ok(read) if read as u64 <= MAX_FILE => {
-            return Some((file, String::from_utf8_lossy(&bytes).into_owned()));
-        }
-        Ok(_) => "larger than 1 MiB".to_owned(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
-        Err(error) => error.to_string(),
-    };
-    problems.push(SourceProblem {
-        what: "read a unit file".into(),
-        where_: file,
-        why,
-        remedy: "make it a readable text file of at most 1 MiB".into(),
-    });
-    None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_signal_of_a_service_or_slice_wakes_and_one_of_a_scope_does_not() {
-        let signals = Signals::default();
-        signals.take_in(UnitSignal::Unit("cri-containerd-1.scope".into()));
-        assert!(lock(&signals.changed).units.is_empty());
-        signals.take_in(UnitSignal::Unit("db.service".into()));
-        signals.take_in(UnitSignal::Reloaded);
-        let changed = std::mem::take(&mut *lock(&signals.changed));
-        assert!(changed.reloaded && changed.units.contains("db.service"));
-    }
-
-    #[tokio::test]
-    async fn files_are_read_in_order_and_missing_ones_say_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = |name: &str| dir.path().join(name).display().to_string();
-        std::fs::write(path("a"), "[X-Evenkeel]\nCPURequest=1\n").unwrap();
-        std::fs::write(path("b"), "[X-Evenkeel]\nCPURequest=2\n").unwrap();
-        let told = read(vec![path("a"), path("gone"), path("b")]).await;
-        assert_eq!(told.statement.unwrap().requirements.requests.cpu().unwrap().to_string(), "2");
-        assert_eq!(told.problems, []);
-        assert_eq!(read(vec![dir.path().display().to_string()]).await.problems.len(), 1);
-    }
 }

@@ -123,7 +123,8 @@ pub(super) fn series(asked: &RangeQuery<'_>, progress: &mut Progress) -> Result<
         progress.tell(|| format!("{}: day {} of {days}", asked.resource.as_str(), day + 1));
         let from = first + day * CHUNK_MS;
         let until = (from + CHUNK_MS - step_ms).min(end);
-        gathered.take(chunk(&agent, asked, [from, until, step_ms])?);
+        let (rows, warnings) = chunk(&agent, asked, [from, until, step_ms])?;
+        gathered.take(rows, warnings);
     }
     progress.end();
     let answered = gathered.finish();
@@ -192,7 +193,7 @@ impl Gathered {
         Self { resource, series: BTreeMap::new(), left_out: 0, warnings: Vec::new() }
     }
 
-    fn take(&mut self, (rows, warnings): (Vec<MatrixSeries>, Vec<String>)) {
+    fn take(&mut self, rows: Vec<MatrixSeries>, warnings: Vec<String>) {
         for warning in warnings {
             if !self.warnings.contains(&warning) {
                 self.warnings.push(warning);
@@ -257,11 +258,11 @@ mod tests {
             [(60.0, "0.5"), (120.0, "NaN"), (180.0, "-1"), (240.0, "+Inf"), (60.0, "0.7"), (30.5, "1e-6")];
         let values = values.map(|(time, value)| (time, value.to_owned())).to_vec();
         let metric = labels(&[("namespace", "n"), ("pod", "p"), ("container", "c")]);
-        gathered.take((vec![MatrixSeries { metric, values }], vec!["partial".into()]));
-        gathered.take((
+        gathered.take(vec![MatrixSeries { metric, values }], vec!["partial".into()]);
+        gathered.take(
             vec![MatrixSeries { metric: labels(&[("job", "j")]), values: vec![(1.0, "x".into())] }],
             vec!["partial".into()],
-        ));
+        );
         let answered = gathered.finish();
         let samples =
             [TraceSample { time_ms: 30_500, value: 1 }, TraceSample { time_ms: 60_000, value: 500_000 }]

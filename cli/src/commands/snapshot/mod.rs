@@ -2,6 +2,7 @@
 
 mod keep;
 mod kinds;
+mod progress;
 mod sink;
 
 use std::fs::File;
@@ -19,6 +20,7 @@ use crate::failure::Failure;
 use crate::output::{Output, YesOrNo};
 use crate::table::{Cell, Table, clean};
 use kinds::{KINDS, SnapshotKind};
+use progress::{Progress, tell_missing};
 use sink::Sink;
 
 /// Times a list is begun again because its pages have expired.
@@ -277,36 +279,7 @@ fn table(saved: &Saved) -> Table {
     table
 }
 
-/// What is missing, beside an answer that goes to standard output.
-fn tell_missing(saved: &Saved) {
-    for kind in &saved.kinds {
-        if let (Some(why), Some(cost)) = (&kind.missing, kind.cost) {
-            warn(&format!("without {} ({why}): {cost}", kind.kind));
-        }
-    }
-}
-
 fn warn(text: &str) {
     // Nobody is left to tell when standard error is closed.
     let _ = writeln!(stderr(), "warning: {}", clean(text));
-}
-
-/// Says on a terminal how far a long list is.
-struct Progress {
-    on: bool,
-}
-
-impl Progress {
-    fn tell(&self, kind: &str, objects: u64) {
-        if self.on {
-            // Nobody needs a word about progress that cannot be shown.
-            let _ = write!(stderr(), "\r{kind}: {objects}\u{1b}[K");
-        }
-    }
-
-    fn end(&self) {
-        if self.on {
-            let _ = write!(stderr(), "\r\u{1b}[K");
-        }
-    }
 }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::systemd::property::PropertyValue;
 
 #[test]
 fn a_call_is_written_as_the_bus_reads_it() {

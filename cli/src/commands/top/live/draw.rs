@@ -1,5 +1,7 @@
 //! Owns what is where on the screen, whatever its size: columns are left out from the least important on.
 
+mod column;
+
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -11,6 +13,7 @@ use super::super::frame::{memory, over};
 use super::app::{App, Shown};
 use crate::table::clean;
 use crate::units;
+use column::{Tone, above, column, of_request, or_dash, part, percent};
 
 /// Use of this much of a request, in percent, is worth a look, and this much is above it.
 const NEAR: u64 = 90;
@@ -42,51 +45,6 @@ struct Column {
     from: u16,
     text: fn(&Shown) -> String,
     tone: fn(&Shown) -> Tone,
-}
-
-/// How a cell is meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tone {
-    Plain,
-    Look,
-    Bad,
-}
-
-fn or_dash(value: Option<u64>, text: impl Fn(u64) -> String) -> String {
-    value.map_or_else(|| "-".to_owned(), text)
-}
-
-fn percent(value: Option<u64>) -> String {
-    or_dash(value, |value| format!("{value}%"))
-}
-
-fn of_request(used: Option<u64>, request: Option<u64>) -> Option<u64> {
-    used?.saturating_mul(100).checked_div(request?)
-}
-
-/// Thousandths of the time as percent.
-fn part(value: Option<u64>) -> String {
-    or_dash(value, |value| {
-        if value < 100 { format!("{}.{}%", value / 10, value % 10) } else { format!("{}%", value / 10) }
-    })
-}
-
-const fn above(value: Option<u64>, look: u64, bad: u64) -> Tone {
-    match value {
-        Some(value) if value > bad => Tone::Bad,
-        Some(value) if value >= look => Tone::Look,
-        _ => Tone::Plain,
-    }
-}
-
-const fn column(title: &'static str, width: u16, from: u16, text: fn(&Shown) -> String) -> Column {
-    Column { title, width, from, text, tone: |_| Tone::Plain }
-}
-
-impl Column {
-    const fn toned(self, tone: fn(&Shown) -> Tone) -> Self {
-        Self { tone, ..self }
-    }
 }
 
 const CLASS: Column = column("CLASS", 10, 70, |s| s.row.qos_class.unwrap_or("-").to_owned());
