@@ -217,7 +217,11 @@ async fn limit_ranges_of_the_cluster_cap_and_nodes_are_told_by_their_own_names()
     let mut agent = Agent::new(1, &["web:1"]);
     let mut link = agent.connect(running.grpc).await;
     let mut frames = agent.measure(300);
-    frames[0].announced = vec![announce(0, "web-a-1", "web-a-1")];
+    let mut announced = announce(0, "web-a-1", "web-a-1");
+    // A quota counts what is requested now: without, it would cap nothing.
+    announced.identity.as_mut().unwrap().requested =
+        Some(v1::ResourceValues { memory_request_bytes: Some(10 * MIB), ..v1::ResourceValues::default() });
+    frames[0].announced = vec![announced];
     link.send(frames).await;
     link.acknowledged(300).await;
     let capped = |wanted: &'static str| {
@@ -239,7 +243,7 @@ async fn limit_ranges_of_the_cluster_cap_and_nodes_are_told_by_their_own_names()
     };
     assert_eq!((&*entry.workload, entry.memory_request_bytes), ("web-a-1", Some(20 * MIB)));
 
-    // A quota: nothing is left of it.
+    // A quota: 24 MiB are left of it.
     api.delete("/api/v1/limitranges", "shop", "bounds");
     capped("").await;
     let mut quota = object("ResourceQuota", "v1", "all", None);
