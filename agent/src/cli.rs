@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// Log lines as text or JSON.
     #[arg(long, value_enum, default_value_t = LogFormat::Text, global = true)]
     pub log_format: LogFormat,
-    /// Least level that is logged: error, warn, info, debug, trace, or a filter such as "info,evenkeel_enforce=debug".
+    /// Least level that is logged: error, warn, info, debug, trace, or levels by target such as "info,evenkeel_enforce=debug".
     #[arg(long, default_value = "info", global = true)]
     pub log_level: String,
     /// Cluster name (node.cluster).

@@ -8,7 +8,8 @@ use evenkeel_enforce::guardian;
 use evenkeel_log::private;
 use evenkeel_manual::{ManArgs, Section};
 use evenkeel_model::shown::{Lines, LogLineFormat};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::cli::{Args, Command, ConfigAction, LogFormat, Output};
 use crate::config::{self, ConfigError};
@@ -33,7 +34,7 @@ pub fn main() -> ExitCode {
         }
     };
     if let Err(error) = start_log(&args) {
-        complain(&format!("--log-level {}: {error}; give a level such as info", args.log_level));
+        complain(&format!("--log-level: {error}"));
         return ExitCode::from(BAD_USAGE);
     }
     crate::panics::install();
@@ -157,16 +158,17 @@ fn print(args: &Args, text: &str, json: impl Fn() -> serde_json::Value) -> anyho
 
 /// Logs to standard error, where a service manager reads it.
 fn start_log(args: &Args) -> Result<(), String> {
-    let filter = EnvFilter::try_new(&args.log_level).map_err(|error| error.to_string())?;
+    let filter = evenkeel_settings::targets(&args.log_level)?;
     let form = match args.log_format {
         LogFormat::Text => LogLineFormat::Text { coloured: false },
         LogFormat::Json => LogLineFormat::Json,
     };
     let writer = move || Lines::new(std::io::stderr(), form);
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(false);
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
+    let registry = tracing_subscriber::registry().with(filter);
     let started = match args.log_format {
-        LogFormat::Text => builder.try_init(),
-        LogFormat::Json => builder.json().try_init(),
+        LogFormat::Text => registry.with(lines).try_init(),
+        LogFormat::Json => registry.with(lines.json()).try_init(),
     };
     started.map_err(|error| error.to_string())
 }

@@ -1,16 +1,12 @@
 //! Suite `unit`: who leads by a Lease, against an API server over TLS that is cut off, refuses, and is slow.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
-
-mod apiserver;
-
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use apiserver::{ApiServer, Mood};
+use crate::apiserver::{ApiServer, Mood};
 use evenkeel_kubernetes::lease::{Election, LeaseCandidate, Times};
 use evenkeel_kubernetes::{ApiServer as Client, ApiSource};
 use serde_json::{Value, json};

@@ -1,15 +1,11 @@
 //! Suite `unit`: objects that ask for recommendations, followed, resolved and written to over TLS. With `APISERVER=URL` and `KUBECONFIG`, the same
 //! against that server, in a namespace of its own, where it has the definitions of the Vertical Pod Autoscaler.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
-
-mod apiserver;
-
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use apiserver::ApiServer;
-use apiserver::definition::Definition;
+use crate::apiserver::ApiServer;
+use crate::apiserver::definition::Definition;
 use evenkeel_kubernetes::objects::{
     AUTOSCALERS, ApiError, Asking, Autoscaler, Checkpoint, CheckpointHistogram, CheckpointStatus, KINDS,
     NAME, OWN, ObjectPods, PodEvent, Resolved, TargetRef, Targets, is_same, patch, status,
@@ -269,7 +265,7 @@ async fn definitions_that_come_and_go_are_seen_and_an_answer_is_not_made_up() {
         Targets::default(),
         TargetRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: "web".into() },
     );
-    api.is(apiserver::Mood::Fails(503));
+    api.is(crate::apiserver::Mood::Fails(503));
     let asked = targets.ask(cluster.asking.api(), &cluster.namespace, &target).await;
     assert!(matches!(asked, Err(ApiError::Later(..))), "{asked:?}");
     assert!(targets.known(&cluster.namespace, &target).is_none());

@@ -1,12 +1,8 @@
 //! Suite `unit`: recorded questions are put to the fixture, which must answer as the real API server did. With `APISERVER=URL` and
 //! `KUBECONFIG`, those that need no state of before are put to that server instead.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
-
-mod apiserver;
-
-use apiserver::ApiServer;
-use apiserver::recorded::{body, exchanges};
+use crate::apiserver::ApiServer;
+use crate::apiserver::recorded::{body, exchanges};
 use http::Request;
 use http_body_util::BodyExt as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};

@@ -1,12 +1,8 @@
 //! Suite `unit`: resizes and evictions over TLS, and how the fixture API server refuses them: in the words of the recorded one (1.36).
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
-
-mod apiserver;
-
 use std::time::Duration;
 
-use apiserver::{ApiServer as Fixture, Fate};
+use crate::apiserver::{ApiServer as Fixture, Fate};
 use evenkeel_kubernetes::objects::ApiError;
 use evenkeel_kubernetes::{ApiServer, ApiSource, PodAt, RESIZE};
 use serde_json::{Value, json};

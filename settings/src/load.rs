@@ -113,7 +113,7 @@ pub fn load_files<T: Default + Serialize + DeserializeOwned + JsonSchema>(
     for flag in flags.iter().filter(|flag| !flag.is_default) {
         figment = figment.merge(SingleValue::flag(flag, &typed));
     }
-    match figment.extract::<T>() {
+    match read(&figment) {
         Ok(value) => Ok(Loaded { value, files, warnings, figment }),
         Err(errors) => {
             let all = errors.into_iter().map(|error| ConfigError::from_figment(&error)).collect();
@@ -122,15 +122,45 @@ pub fn load_files<T: Default + Serialize + DeserializeOwned + JsonSchema>(
     }
 }
 
+/// What was merged, as a value of this type. `Figment::extract` does the same, and compiles each type's reader three times more,
+/// for values of its own that no configuration has.
+fn read<T: DeserializeOwned>(figment: &Figment) -> Result<T, Box<figment::Error>> {
+    let value = figment.find_value("")?;
+    T::deserialize(&value).map_err(|mut error| {
+        error.metadata = figment.get_metadata(deepest(&value, &error.path).tag()).cloned();
+        error.profile = Some(Profile::Default);
+        Box::new(error)
+    })
+}
+
+/// What stands at a path, or at as much of it as there is.
+fn deepest<'a>(value: &'a Value, path: &[String]) -> &'a Value {
+    let Some((first, rest)) = path.split_first() else { return value };
+    let inner = match value {
+        Value::Dict(_, table) => table.get(first),
+        Value::Array(_, list) => first.parse().ok().and_then(|at: usize| list.get(at)),
+        _ => None,
+    };
+    inner.map_or(value, |inner| deepest(inner, rest))
+}
+
+/// A file's text as a value, with errors that have a path and a kind.
+///
+/// # Errors
+/// What is no TOML, a key that is not known, a value of the wrong type.
+pub fn toml_value<T: DeserializeOwned>(text: &str) -> Result<T, Box<figment::Error>> {
+    read(&Figment::from(Toml::string(text)))
+}
+
 /// What each of these files says by dotted key, as JSON; one that does not read says nothing.
 pub fn by_file(files: &[PathBuf]) -> BTreeMap<PathBuf, BTreeMap<String, String>> {
-    let read = |path: &PathBuf| {
-        let read = Figment::from(Toml::file_exact(path)).extract::<serde_json::Value>();
+    let of = |path: &PathBuf| {
+        let said = read::<serde_json::Value>(&Figment::from(Toml::file_exact(path)));
         let mut values = BTreeMap::new();
-        flatten("", &read.unwrap_or_default(), &mut values);
+        flatten("", &said.unwrap_or_default(), &mut values);
         (path.clone(), values)
     };
-    files.iter().map(read).collect()
+    files.iter().map(of).collect()
 }
 
 fn flatten(key: &str, value: &serde_json::Value, into: &mut BTreeMap<String, String>) {
@@ -363,5 +393,15 @@ mod tests {
             error.contains("agent.toml:4: limits.time: found string \"9 weeks\"; give a duration"),
             "{error}"
         );
+        for (text, expected) in [
+            (
+                "[[limits.tiers]]\nname = 'a'\n[[limits.tiers]]\nname = 1\n",
+                "agent.toml:4: limits.tiers.1.name: found",
+            ),
+            ("\n[[limits.tiers]]\n", "agent.toml:2: limits.tiers.0: the key name is missing; add it"),
+        ] {
+            let error = with(text, &[]).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 }

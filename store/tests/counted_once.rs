@@ -2,8 +2,6 @@
 //! agent run without interruption, whatever agents are restarted, pods are moved, nodes go and spools arrive late; and
 //! every second is in the history once.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

@@ -3,8 +3,6 @@
 //! `data/checkpoint.v1` was written by the last release of that version after 9,000 seconds of two containers, sampled every
 //! ten seconds: `web`, a quarter of a core and 64 MiB, and `db`, a tenth of a core and a little more than 16 MiB.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
-
 use std::fs;
 use std::time::Duration;
 

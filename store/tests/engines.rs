@@ -1,7 +1,5 @@
 //! Engines that are down, slow, full or lie: what is counted, what is tried again, what is given up.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering;

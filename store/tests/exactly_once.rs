@@ -4,20 +4,16 @@
 //! The real store with the real log runs against a model client that keeps its frames until they are acknowledged. A crash
 //! cuts the log's files back to a place between what was synced and what was written.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
-
-mod model;
-
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::model::{Epoch, SLOTS, START_USEC, TICK_USEC, counted, weighed};
 use evenkeel_proto::v1;
 use evenkeel_store::config::{Settings, Size};
 use evenkeel_store::ingest::Mark;
 use evenkeel_store::ingest::store::{FrameOutcome, Store};
-use model::{Epoch, SLOTS, START_USEC, TICK_USEC, counted, weighed};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 

@@ -1,12 +1,8 @@
 //! Suite `unit`: which pod of a workload is changed, how, and why others are not: one table of facts.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
-
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{MIB, NOW, Says, main_of, now, planned, pod, size, told, web};
+use crate::common::{MIB, NOW, Says, main_of, now, planned, pod, size, told, web};
 use evenkeel_model::panic::Panic;
 use evenkeel_model::qos_class::QosClass;
 use evenkeel_rightsizing::policy::LimitsMode;

@@ -1,10 +1,6 @@
 //! Suite `unit`: offers of agents (pods that should go) are carried out where the policy lets them be, within everything else that holds.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
-
-mod common;
-
-use common::{MIB, NOW, Says, main_of, now, planned, size, told, web};
+use crate::common::{MIB, NOW, Says, main_of, now, planned, size, told, web};
 use evenkeel_model::panic::Panic;
 use evenkeel_rightsizing::policy::update::{Evict, UpdateWindow};
 use evenkeel_updater::{
@@ -260,8 +256,11 @@ fn what_is_made_in_the_place_of_an_evicted_pod_has_its_time() {
         for action in &plan.actions {
             let pod = workload.pods.iter_mut().find(|pod| pod.uid == action.uid).unwrap();
             kept.took_offer("shop", "deployment/web", pod.created, seconds);
-            *pod =
-                RunningPod { uid: format!("uid-{seconds}"), created: seconds + 2, ..common::pod(&pod.name) };
+            *pod = RunningPod {
+                uid: format!("uid-{seconds}"),
+                created: seconds + 2,
+                ..crate::common::pod(&pod.name)
+            };
         }
         told(&plan)
     };

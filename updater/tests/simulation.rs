@@ -2,8 +2,6 @@
 //! conflicts, leaders that die in the middle, panics, pods that die or that agents offer. Each choice can be made again. Never below a budget, never two steps of one pod at once, no class is
 //! changed in place, nothing while frozen, and each step comes to an end.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says by panicking what is wrong")]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::panic::Panic;

@@ -1,12 +1,13 @@
-//! What the webhook did, as metrics in the text format of Prometheus.
+//! What the webhook did, as metrics.
 
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Upper bounds of the times of answers, thousandths of a second.
-const BOUNDS_MS: [u64; 9] = [1, 2, 5, 10, 20, 50, 100, 500, 1000];
+use evenkeel_metrics::{FamilyKind, Histogram, Page};
+
+/// Upper bounds of the times of answers, microseconds.
+const BOUNDS_USEC: [u64; 9] = [1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 500_000, 1_000_000];
 
 /// What became of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,13 +53,12 @@ pub struct Certificate {
 }
 
 /// Counters since the start, and how it stands.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct WebhookCounts {
     outcomes: [AtomicU64; OUTCOMES.len()],
     by_object: AtomicU64,
     kept: AtomicU64,
-    within: [AtomicU64; BOUNDS_MS.len() + 1],
-    usec: AtomicU64,
+    took: Histogram<{ BOUNDS_USEC.len() }>,
     certificate: Mutex<Certificate>,
     /// Objects known, and whether following them or keeping the registration fails.
     objects: AtomicU64,
@@ -66,8 +66,20 @@ pub struct WebhookCounts {
     registration_failing: AtomicBool,
 }
 
-/// A number and what it is: name, kind, meaning, value.
-type Metric = (&'static str, &'static str, &'static str, f64);
+impl Default for WebhookCounts {
+    fn default() -> Self {
+        Self {
+            outcomes: Default::default(),
+            by_object: AtomicU64::default(),
+            kept: AtomicU64::default(),
+            took: Histogram::new(BOUNDS_USEC),
+            certificate: Mutex::default(),
+            objects: AtomicU64::default(),
+            objects_failing: AtomicBool::default(),
+            registration_failing: AtomicBool::default(),
+        }
+    }
+}
 
 impl WebhookCounts {
     /// How it stands with the certificate.
@@ -92,64 +104,12 @@ impl WebhookCounts {
         self.registration_failing.store(is_failing, Ordering::Relaxed);
     }
 
-    /// What stands alone, with how much was told in Events, and how much was not.
-    fn metrics(&self, told: u64, untold: u64) -> [Metric; 9] {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
-        let is = |flag: &AtomicBool| f64::from(u8::from(flag.load(Ordering::Relaxed)));
-        let certificate = self.certificate_now();
-        let is_failing = f64::from(u8::from(certificate.trouble.is_some()));
-        [
-            (
-                "by_object_total",
-                "counter",
-                "Reviews answered by the status of an object of the cluster.",
-                read(&self.by_object),
-            ),
-            (
-                "kept_total",
-                "counter",
-                "Reviews answered by what was kept, the recommender giving no answer.",
-                read(&self.kept),
-            ),
-            ("objects", "gauge", "Objects of evenkeel.dev that are followed.", read(&self.objects)),
-            (
-                "objects_failing",
-                "gauge",
-                "1 while objects, limit ranges or quotas are not followed.",
-                is(&self.objects_failing),
-            ),
-            (
-                "certificate_expiry_seconds",
-                "gauge",
-                "End of the served certificate, seconds since 1970; 0 without TLS.",
-                certificate.ends as f64,
-            ),
-            (
-                "certificate_failing",
-                "gauge",
-                "1 while the served certificate has ended, will soon, or a new one cannot be served.",
-                is_failing,
-            ),
-            (
-                "registration_failing",
-                "gauge",
-                "1 while the authority in the registration, or the own certificate, cannot be kept right.",
-                is(&self.registration_failing),
-            ),
-            ("events_total", "counter", "Events and series written.", told as f64),
-            ("events_dropped_total", "counter", "Events not written: too many, or refused.", untold as f64),
-        ]
-    }
-
     /// One review was answered.
     pub fn answered(&self, outcome: ReviewOutcome, took: Duration) {
         if let Some(at) = OUTCOMES.iter().position(|(of, _)| *of == outcome) {
             self.outcomes[at].fetch_add(1, Ordering::Relaxed);
         }
-        let usec = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let at = BOUNDS_MS.iter().position(|bound| usec <= bound * 1000).unwrap_or(BOUNDS_MS.len());
-        self.within[at].fetch_add(1, Ordering::Relaxed);
-        self.usec.fetch_add(usec, Ordering::Relaxed);
+        self.took.observe(took);
     }
 
     /// A review was answered by what an object of the cluster says.
@@ -173,35 +133,29 @@ impl WebhookCounts {
     #[must_use]
     pub fn text(&self, told: (u64, u64)) -> String {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let mut out = String::new();
-        let mut line = |text: String| {
-            // Writing to text does not fail.
-            let _written = writeln!(out, "{text}");
-        };
-        line(
-            "# HELP evenkeel_webhook_reviews_total Admission reviews answered, by what became of the pod."
-                .into(),
-        );
-        line("# TYPE evenkeel_webhook_reviews_total counter".into());
-        for ((_, word), count) in OUTCOMES.iter().zip(&self.outcomes) {
-            line(format!("evenkeel_webhook_reviews_total{{outcome=\"{word}\"}} {}", read(count)));
-        }
-        for (name, kind, help, value) in self.metrics(told.0, told.1) {
-            line(format!("# HELP evenkeel_webhook_{name} {help}"));
-            line(format!("# TYPE evenkeel_webhook_{name} {kind}"));
-            line(format!("evenkeel_webhook_{name} {value}"));
-        }
-        line("# HELP evenkeel_webhook_review_seconds Time from a review to its answer.".into());
-        line("# TYPE evenkeel_webhook_review_seconds histogram".into());
-        let mut sum = 0;
-        let bounds = BOUNDS_MS.iter().map(|bound| (*bound as f64 / 1000.0).to_string());
-        for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(&self.within) {
-            sum += read(count);
-            line(format!("evenkeel_webhook_review_seconds_bucket{{le=\"{bound}\"}} {sum}"));
-        }
-        line(format!("evenkeel_webhook_review_seconds_sum {}", read(&self.usec) as f64 / 1e6));
-        line(format!("evenkeel_webhook_review_seconds_count {sum}"));
-        out
+        let is = |flag: &AtomicBool| u64::from(flag.load(Ordering::Relaxed));
+        let mut page = Page::new("evenkeel_webhook");
+        let outcomes = OUTCOMES.iter().zip(&self.outcomes).map(|((_, word), count)| (*word, read(count)));
+        let help = "Admission reviews answered, by what became of the pod.";
+        page.by(FamilyKind::Counter, "reviews", help, "outcome", outcomes);
+        let help = "Reviews answered by the status of an object of the cluster.";
+        page.counter("by_object", help, read(&self.by_object));
+        let help = "Reviews answered by what was kept, the recommender giving no answer.";
+        page.counter("kept", help, read(&self.kept));
+        page.gauge("objects", "Objects of evenkeel.dev that are followed.", read(&self.objects));
+        let help = "1 while objects, limit ranges or quotas are not followed.";
+        page.gauge("objects_failing", help, is(&self.objects_failing));
+        let certificate = self.certificate_now();
+        let help = "End of the served certificate, seconds since 1970; 0 without TLS.";
+        page.gauge("certificate_expiry_seconds", help, certificate.ends);
+        let help = "1 while the served certificate has ended, will soon, or a new one cannot be served.";
+        page.gauge("certificate_failing", help, u64::from(certificate.trouble.is_some()));
+        let help = "1 while the authority in the registration, or the own certificate, cannot be kept right.";
+        page.gauge("registration_failing", help, is(&self.registration_failing));
+        page.counter("events", "Events and series written.", told.0);
+        page.counter("events_dropped", "Events not written: too many, or refused.", told.1);
+        page.histogram("review_seconds", "Time from a review to its answer.", self.took.buckets());
+        page.finish()
     }
 }
 

@@ -9,6 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use evenkeel_metrics::CONTENT_TYPE;
 use evenkeel_net::tls::Tls;
 use evenkeel_net::{Gate, Limits, Speech};
 use evenkeel_proto::bearer;
@@ -163,7 +164,7 @@ fn metrics(webhook: &Webhook, headers: &HeaderMap) -> Answer {
     if !shown.is_some_and(|shown| is_same(shown, wanted)) {
         return text(StatusCode::UNAUTHORIZED, TEXT, "show the token of webhook.metrics_token\n");
     }
-    text(StatusCode::OK, "text/plain; version=0.0.4", webhook.metrics())
+    text(StatusCode::OK, CONTENT_TYPE, webhook.metrics())
 }
 
 /// Compares in a time that does not tell how much is equal.

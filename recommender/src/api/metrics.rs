@@ -2,10 +2,10 @@
 
 mod rows;
 
-use std::fmt::Write;
 use std::sync::atomic::AtomicU64;
 
 use evenkeel_kubernetes::{KindStatus, WatchState};
+use evenkeel_metrics::{FamilyKind, Number, Page};
 use evenkeel_store::ingest::health::{Health, read};
 use evenkeel_store::state::StoreState as Counted;
 use evenkeel_store::state::belief::Dropped;
@@ -14,99 +14,12 @@ use evenkeel_updater::Reason;
 use super::Context;
 use crate::capacity::pool::PoolCounters;
 use crate::capacity::watch::{MissingAnswer, WatchedQuestion};
-use crate::recommend::times::BOUNDS_USEC;
 use crate::updater::told::Came;
 
 pub(crate) use rows::rows;
 
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-const PREFIX: &str = "evenkeel_recommender_";
-
-/// Kind of a metric.
-#[derive(Clone, Copy)]
-enum MetricKind {
-    Counter,
-    Gauge,
-}
-
-impl MetricKind {
-    /// The name of the type, and what ends the name of its numbers.
-    const fn words(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Counter => ("counter", "_total"),
-            Self::Gauge => ("gauge", ""),
-        }
-    }
-}
-
-/// The exposition under construction.
-#[derive(Default)]
-struct Exposition(String);
-
-impl Exposition {
-    fn metric(&mut self, kind: MetricKind, name: &str, help: &str, value: impl std::fmt::Display) {
-        let (word, suffix) = kind.words();
-        // Writing to a string does not fail.
-        let _ = writeln!(
-            self.0,
-            "# TYPE {PREFIX}{name} {word}\n# HELP {PREFIX}{name} {help}\n{PREFIX}{name}{suffix} {value}"
-        );
-    }
-
-    fn count(&mut self, name: &str, help: &str, value: u64) {
-        self.metric(MetricKind::Counter, name, help, value);
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: u64) {
-        self.metric(MetricKind::Gauge, name, help, value);
-    }
-
-    fn seconds(&mut self, kind: MetricKind, name: &str, help: &str, usec: u64) {
-        self.metric(kind, name, help, usec as f64 / 1e6);
-    }
-
-    /// One whole number for each value of a label, which needs no escaping.
-    fn by_label<const N: usize>(
-        &mut self,
-        kind: MetricKind,
-        name: &str,
-        help: &str,
-        label: &str,
-        values: [(&str, u64); N],
-    ) {
-        self.by_values(kind, name, help, label, values);
-    }
-
-    /// The same of as many values as there are.
-    fn by_values<'a>(
-        &mut self,
-        kind: MetricKind,
-        name: &str,
-        help: &str,
-        label: &str,
-        values: impl IntoIterator<Item = (&'a str, u64)>,
-    ) {
-        let (word, suffix) = kind.words();
-        let _ = writeln!(self.0, "# TYPE {PREFIX}{name} {word}\n# HELP {PREFIX}{name} {help}");
-        for (of, value) in values {
-            let _ = writeln!(self.0, "{PREFIX}{name}{suffix}{{{label}=\"{of}\"}} {value}");
-        }
-    }
-
-    /// One value for each question that has one; names of questions need no escaping.
-    fn by_question(&mut self, name: &str, help: &str, values: &[(&str, f64)]) {
-        let _ = writeln!(self.0, "# TYPE {PREFIX}{name} gauge\n# HELP {PREFIX}{name} {help}");
-        for (question, value) in values {
-            let _ = writeln!(self.0, "{PREFIX}{name}{{question=\"{question}\"}} {value}");
-        }
-    }
-
-    fn end(mut self) -> String {
-        self.0.push_str("# EOF\n");
-        self.0
-    }
-}
+/// What names of families begin with.
+const OWN: &str = "evenkeel_recommender";
 
 /// Questions about capacity.
 pub(crate) struct Capacity<'a> {
@@ -116,15 +29,15 @@ pub(crate) struct Capacity<'a> {
 
 /// While the log is being replayed.
 pub(crate) fn starting() -> String {
-    let mut text = Exposition::default();
+    let mut text = Page::new(OWN);
     text.gauge("ready", "1 once everything acknowledged before has been read back", 0);
-    text.end()
+    text.finish()
 }
 
 /// Everything; `rows` are those of nodes, namespaces and workloads.
-pub(crate) fn exposition(context: &Context, capacity: &Capacity<'_>, rows: &str) -> String {
+pub(crate) fn exposition(context: &Context, capacity: &Capacity<'_>, rows: Option<&Page>) -> String {
     let (state, health) = (&*context.engine.state().study(), context.engine.health());
-    let mut text = Exposition::default();
+    let mut text = Page::new(OWN);
     text.gauge("ready", "1 once everything acknowledged before has been read back", 1);
     checks(&mut text, context);
     ingest(&mut text, state, health);
@@ -140,38 +53,40 @@ pub(crate) fn exposition(context: &Context, capacity: &Capacity<'_>, rows: &str)
     lead(&mut text, context);
     bounds(&mut text, context);
     own_cost(&mut text);
-    text.0.push_str(rows);
-    text.end()
+    if let Some(rows) = rows {
+        text.append(rows);
+    }
+    text.finish()
 }
 
-fn ingest(text: &mut Exposition, state: &Counted, health: &Health) {
+fn ingest(text: &mut Page, state: &Counted, health: &Health) {
     let c = &state.counters;
-    text.count("frames", "Frames counted.", c.frames);
-    text.count("samples", "Container seconds counted.", c.samples);
-    text.count("sample_bytes", "Bytes of encoded samples received.", read(&health.sample_bytes));
-    text.count(
+    text.counter("frames", "Frames counted.", c.frames);
+    text.counter("samples", "Container seconds counted.", c.samples);
+    text.counter("sample_bytes", "Bytes of encoded samples received.", read(&health.sample_bytes));
+    text.counter(
         "duplicate_frames",
         "Frames acknowledged again without being counted.",
         read(&health.duplicates),
     );
-    text.count("refused_frames", "Frames refused for good.", read(&health.refused));
-    text.count("unreadable_frames", "Frames taken whose samples could not be read.", c.unreadable);
-    text.count("lost_frames", "Sequence numbers known to be missing.", c.lost);
-    text.count("unannounced_samples", "Samples of slots nobody announced.", c.unannounced);
-    text.count(
+    text.counter("refused_frames", "Frames refused for good.", read(&health.refused));
+    text.counter("unreadable_frames", "Frames taken whose samples could not be read.", c.unreadable);
+    text.counter("lost_frames", "Sequence numbers known to be missing.", c.lost);
+    text.counter("unannounced_samples", "Samples of slots nobody announced.", c.unannounced);
+    text.counter(
         "misplaced_samples",
         "Samples of pods that the Kubernetes API does not place on the node that sent them.",
         c.misplaced,
     );
-    text.count("misdated_samples", "Samples dated over a day ahead.", c.misdated);
-    text.count("late_samples", "Samples after later ones of the same container.", c.late);
-    text.count("ancient_samples", "Samples older than anything kept.", c.ancient);
-    text.count(
+    text.counter("misdated_samples", "Samples dated over a day ahead.", c.misdated);
+    text.counter("late_samples", "Samples after later ones of the same container.", c.late);
+    text.counter("ancient_samples", "Samples older than anything kept.", c.ancient);
+    text.counter(
         "refused_kills",
         "Kills and evictions that are no history: more than 20 of a workload's container or 500 of a node in an hour.",
         c.refused_kills,
     );
-    text.count(
+    text.counter(
         "clock_doubts",
         "Times most nodes began to contradict the clock of this machine.",
         c.clock_doubts,
@@ -181,8 +96,8 @@ fn ingest(text: &mut Exposition, state: &Counted, health: &Health) {
         "1 while most nodes heard last contradict the clock of this machine, and no history expires.",
         u64::from(health.clock_doubt().is_some()),
     );
-    text.metric(
-        MetricKind::Gauge,
+    text.one(
+        FamilyKind::Gauge,
         "clock_ahead_seconds",
         "How far this machine's clock is ahead of the nodes that contradict it; 0 when none do.",
         health.clock_doubt().map_or(0.0, |doubt| doubt.ahead_usec as f64 / 1e6),
@@ -192,31 +107,31 @@ fn ingest(text: &mut Exposition, state: &Counted, health: &Health) {
         "1 while a step of the clock waits to be confirmed by three nodes or to last a day before history expires by it.",
         u64::from(state.clock().is_waiting()),
     );
-    text.count("counter_resets", "Times a CPU counter went back.", c.resets);
-    text.count("refused_containers", "Announcements not followed for lack of room.", c.refused_containers);
-    text.count(
+    text.counter("counter_resets", "Times a CPU counter went back.", c.resets);
+    text.counter("refused_containers", "Announcements not followed for lack of room.", c.refused_containers);
+    text.counter(
         "dropped_labels",
         "Containers followed without their labels, too many or too long.",
         c.dropped_labels,
     );
-    text.count(
+    text.counter(
         "dropped_requests",
         "Containers followed without their pod's requests of other resources, too many or unreadable.",
         c.dropped_requests,
     );
-    text.count("cut_decisions", "Decisions cut because they were too long.", c.cut_decisions);
-    text.count(
+    text.counter("cut_decisions", "Decisions cut because they were too long.", c.cut_decisions);
+    text.counter(
         "protocol_violations",
         "Connections ended for breaking the protocol.",
         read(&health.violations),
     );
-    text.count("superseded_connections", "Connections ended by a newer one.", read(&health.superseded));
-    text.count(
+    text.counter("superseded_connections", "Connections ended by a newer one.", read(&health.superseded));
+    text.counter(
         "refused_rivals",
         "Connections refused because an older one of the same node lives.",
         read(&health.rivals_refused),
     );
-    text.count(
+    text.counter(
         "held_streams",
         "Times a stream was not read for the rest of a minute: more bytes than ingest.max_bytes_per_minute.",
         read(&health.held),
@@ -229,8 +144,8 @@ fn ingest(text: &mut Exposition, state: &Counted, health: &Health) {
     text.gauge("connections", "Open ingest connections.", read(&health.connections));
     let mut dropped = Dropped::default();
     state.nodes().for_each(|(_, node)| dropped += node.dropped);
-    text.by_label(
-        MetricKind::Counter,
+    text.by(
+        FamilyKind::Counter,
         "dropped",
         "What nodes said and was not taken in.",
         "reason",
@@ -238,7 +153,7 @@ fn ingest(text: &mut Exposition, state: &Counted, health: &Health) {
     );
 }
 
-fn storage(text: &mut Exposition, health: &Health) {
+fn storage(text: &mut Page, health: &Health) {
     text.gauge("log_bytes", "Bytes of the ingest log.", read(&health.log_bytes));
     text.gauge(
         "uncounted_bytes",
@@ -250,17 +165,27 @@ fn storage(text: &mut Exposition, health: &Health) {
         "1 while the log cannot be written and nothing is acknowledged.",
         u64::from(health.log_trouble().is_some()),
     );
-    text.count("log_failures", "Appends, flushes and syncs that failed.", read(&health.log_failures));
-    text.count("syncs", "Group syncs of the log.", read(&health.syncs));
-    text.seconds(MetricKind::Counter, "sync_seconds", "Time spent in them.", read(&health.sync_usec));
-    text.seconds(MetricKind::Gauge, "sync_max_seconds", "The longest of them.", read(&health.sync_max_usec));
-    text.count("checkpoints", "Checkpoints written.", read(&health.checkpoints));
+    text.counter("log_failures", "Appends, flushes and syncs that failed.", read(&health.log_failures));
+    text.counter("syncs", "Group syncs of the log.", read(&health.syncs));
+    text.one(
+        FamilyKind::Counter,
+        "sync_seconds",
+        "Time spent in them.",
+        Number::seconds(read(&health.sync_usec)),
+    );
+    text.one(
+        FamilyKind::Gauge,
+        "sync_max_seconds",
+        "The longest of them.",
+        Number::seconds(read(&health.sync_max_usec)),
+    );
+    text.counter("checkpoints", "Checkpoints written.", read(&health.checkpoints));
     text.gauge("checkpoint_bytes", "Size of the last one.", read(&health.checkpoint_bytes));
-    text.seconds(
-        MetricKind::Gauge,
+    text.one(
+        FamilyKind::Gauge,
         "checkpoint_seconds",
         "Time the last one took.",
-        read(&health.checkpoint_usec),
+        Number::seconds(read(&health.checkpoint_usec)),
     );
     text.gauge(
         "checkpoint_failing",
@@ -270,60 +195,58 @@ fn storage(text: &mut Exposition, health: &Health) {
 }
 
 /// What was turned away to spare others.
-fn bounds(text: &mut Exposition, context: &Context) {
+fn bounds(text: &mut Page, context: &Context) {
     let gates =
         [("socket", &context.gates.socket), ("grpc", &context.gates.grpc), ("http", &context.gates.http)];
     let mut by_listener = |kind, name, help, of: fn(&evenkeel_net::ConnectionCounters) -> &AtomicU64| {
-        text.by_label(
-            kind,
-            name,
-            help,
-            "listener",
-            gates.map(|(name, gate)| (name, read(of(gate.counters())))),
-        );
+        text.by(kind, name, help, "listener", gates.map(|(name, gate)| (name, read(of(gate.counters())))));
     };
-    by_listener(MetricKind::Gauge, "open_connections", "Connections open.", |c| &c.open);
+    by_listener(FamilyKind::Gauge, "open_connections", "Connections open.", |c| &c.open);
     by_listener(
-        MetricKind::Counter,
+        FamilyKind::Counter,
         "refused_connections",
         "Connections refused because as many as may be were in use.",
         |c| &c.refused,
     );
     by_listener(
-        MetricKind::Counter,
+        FamilyKind::Counter,
         "displaced_connections",
         "Connections without a request closed to make room for newer ones.",
         |c| &c.displaced,
     );
     by_listener(
-        MetricKind::Counter,
+        FamilyKind::Counter,
         "slow_connections",
         "Connections closed for saying nothing in time.",
         |c| &c.slow,
     );
     by_listener(
-        MetricKind::Counter,
+        FamilyKind::Counter,
         "failed_handshakes",
         "Connections on which no TLS or certificate was found that both sides accept.",
         |c| &c.handshakes,
     );
-    by_listener(MetricKind::Counter, "failed_accepts", "Connections that could not be accepted.", |c| {
+    by_listener(FamilyKind::Counter, "failed_accepts", "Connections that could not be accepted.", |c| {
         &c.failed
     });
-    text.count(
+    text.counter(
         "refused_callers",
         "Requests refused for who made them, or how.",
         read(context.access.refusals()),
     );
-    text.count(
+    text.counter(
         "limited_requests",
         "Requests refused because their caller made more than access.requests_per_second.",
         read(context.access.limited()),
     );
     let (asked, silent) =
         context.access.kubernetes().map(|kubernetes| kubernetes.counts()).unwrap_or_default();
-    text.count("kubernetes_questions", "Questions to the Kubernetes API server about callers.", asked);
-    text.count("kubernetes_unanswered", "Questions to the Kubernetes API server without an answer.", silent);
+    text.counter("kubernetes_questions", "Questions to the Kubernetes API server about callers.", asked);
+    text.counter(
+        "kubernetes_unanswered",
+        "Questions to the Kubernetes API server without an answer.",
+        silent,
+    );
     text.gauge(
         "tokens_failing",
         "1 while the file of tokens cannot be used.",
@@ -337,8 +260,8 @@ fn bounds(text: &mut Exposition, context: &Context) {
         );
     }
     let audit = context.readiness.audit();
-    text.by_label(
-        MetricKind::Counter,
+    text.by(
+        FamilyKind::Counter,
         "audit_entries",
         "Changes and attempts by what came of them; left_out: attempts counted and not kept, lost: changes made without an entry.",
         "outcome",
@@ -373,7 +296,7 @@ fn bounds(text: &mut Exposition, context: &Context) {
         "1 while addresses that other machines reach are served without encryption.",
         u64::from(context.config.now().plaintext().is_some()),
     );
-    text.count(
+    text.counter(
         "refused_texts",
         "Requests refused because their text is too large or cannot be read.",
         read(&context.work.refused_texts),
@@ -382,7 +305,7 @@ fn bounds(text: &mut Exposition, context: &Context) {
     let work = [("questions", &work.questions), ("texts", &work.texts), ("watches", &work.watches)];
     let mut by_work = |name, help, of: fn(&crate::turns::TurnCounters) -> &AtomicU64| {
         let values = work.map(|(name, turns)| (name, read(of(turns.counters()))));
-        text.by_label(MetricKind::Counter, name, help, "work", values);
+        text.by(FamilyKind::Counter, name, help, "work", values);
     };
     by_work(
         "refused_questions",
@@ -393,85 +316,78 @@ fn bounds(text: &mut Exposition, context: &Context) {
 }
 
 /// What this process costs, under the names that client libraries of Prometheus use; left out where the kernel does not tell.
-fn own_cost(text: &mut Exposition) {
+fn own_cost(text: &mut Page) {
     use nix::sys::resource::{UsageWho, getrusage};
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return };
     let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     let cpu = seconds(usage.user_time()) + seconds(usage.system_time());
-    // Writing to a string does not fail.
-    let _ = writeln!(
-        text.0,
-        "# TYPE process_cpu_seconds counter\n# HELP process_cpu_seconds CPU time the recommender used.\n\
-         process_cpu_seconds_total {cpu}"
-    );
+    let mut process = Page::default();
+    process.counter("process_cpu_seconds", "CPU time the recommender used.", cpu);
     // The kernel tells KiB (getrusage(2)).
-    let most = usage.max_rss().saturating_mul(1024);
-    let _ = writeln!(
-        text.0,
-        "# TYPE process_max_resident_memory_bytes gauge\n\
-         # HELP process_max_resident_memory_bytes The most memory the recommender had resident.\n\
-         process_max_resident_memory_bytes {most}"
-    );
+    let most = u64::try_from(usage.max_rss()).unwrap_or_default().saturating_mul(1024);
+    let help = "The most memory the recommender had resident.";
+    process.gauge("process_max_resident_memory_bytes", help, most);
+    text.append(&process);
 }
 
 /// The Kubernetes cluster that is followed, by kind.
-fn followed(text: &mut Exposition, context: &Context) {
+fn followed(text: &mut Page, context: &Context) {
     let Some(followed) = context.readiness.followed() else { return };
     let objects = context.readiness.objects();
     let mut statuses = followed.status();
     statuses.extend(objects.iter().flat_map(|objects| objects.status()));
     let mut by_kind = |kind, name, help, of: fn(&KindStatus) -> u64| {
         let values = statuses.iter().map(|status| (status.kind.name, of(status)));
-        text.by_values(kind, name, help, "kind", values);
+        text.by(kind, name, help, "kind", values);
     };
-    by_kind(MetricKind::Gauge, "kubernetes_objects", "Objects known.", |s| s.objects as u64);
-    by_kind(MetricKind::Gauge, "kubernetes_known", "1 once all objects of the kind were listed.", |s| {
+    by_kind(FamilyKind::Gauge, "kubernetes_objects", "Objects known.", |s| s.objects as u64);
+    by_kind(FamilyKind::Gauge, "kubernetes_known", "1 once all objects of the kind were listed.", |s| {
         u64::from(s.is_known)
     });
-    by_kind(MetricKind::Gauge, "kubernetes_watching", "1 while changes arrive.", |s| {
+    by_kind(FamilyKind::Gauge, "kubernetes_watching", "1 while changes arrive.", |s| {
         u64::from(s.state == WatchState::Watching)
     });
-    by_kind(MetricKind::Counter, "kubernetes_lists", "Lists that came whole.", |s| s.counts.lists);
-    by_kind(MetricKind::Counter, "kubernetes_watches", "Watches begun.", |s| s.counts.watches);
-    by_kind(MetricKind::Counter, "kubernetes_changes", "Objects added, changed or deleted.", |s| {
+    by_kind(FamilyKind::Counter, "kubernetes_lists", "Lists that came whole.", |s| s.counts.lists);
+    by_kind(FamilyKind::Counter, "kubernetes_watches", "Watches begun.", |s| s.counts.watches);
+    by_kind(FamilyKind::Counter, "kubernetes_changes", "Objects added, changed or deleted.", |s| {
         s.counts.changes
     });
-    by_kind(MetricKind::Counter, "kubernetes_bookmarks", "Bookmarks.", |s| s.counts.bookmarks);
+    by_kind(FamilyKind::Counter, "kubernetes_bookmarks", "Bookmarks.", |s| s.counts.bookmarks);
     by_kind(
-        MetricKind::Counter,
+        FamilyKind::Counter,
         "kubernetes_expired",
         "Lists begun anew because their version was gone.",
         |s| s.counts.expired,
     );
-    by_kind(MetricKind::Counter, "kubernetes_throttled", "Answers to ask again later (429).", |s| {
+    by_kind(FamilyKind::Counter, "kubernetes_throttled", "Answers to ask again later (429).", |s| {
         s.counts.throttled
     });
-    by_kind(MetricKind::Counter, "kubernetes_failures", "Lists and watches that failed otherwise.", |s| {
+    by_kind(FamilyKind::Counter, "kubernetes_failures", "Lists and watches that failed otherwise.", |s| {
         s.counts.failures
     });
-    by_kind(MetricKind::Counter, "kubernetes_unreadable", "Objects that could not be understood.", |s| {
+    by_kind(FamilyKind::Counter, "kubernetes_unreadable", "Objects that could not be understood.", |s| {
         s.counts.unreadable
     });
 }
 
 /// Objects of the Kubernetes cluster that recommendations are written into.
-fn objects(text: &mut Exposition, context: &Context) {
+fn objects(text: &mut Page, context: &Context) {
     let Some(objects) = context.readiness.objects() else { return };
     let counts = objects.counts();
     text.gauge("kubernetes_autoscalers", "Objects that ask for recommendations.", counts.asking);
     text.gauge("kubernetes_status_waiting", "Statuses that are to be written.", counts.waiting);
-    text.count("kubernetes_status_writes", "Statuses written.", counts.writes);
-    text.count(
+    text.counter("kubernetes_status_writes", "Statuses written.", counts.writes);
+    text.counter(
         "kubernetes_status_conflicts",
         "Statuses not written because the object had changed.",
         counts.conflicts,
     );
-    text.count("kubernetes_status_failures", "Statuses not written for another reason.", counts.failures);
-    text.count("kubernetes_checkpoint_writes", "Checkpoints written.", counts.checkpoint_writes);
+    text.counter("kubernetes_status_failures", "Statuses not written for another reason.", counts.failures);
+    text.counter("kubernetes_checkpoint_writes", "Checkpoints written.", counts.checkpoint_writes);
 }
 
 /// Who of several leads.
-fn lead(text: &mut Exposition, context: &Context) {
+fn lead(text: &mut Page, context: &Context) {
     let leading = context.readiness.leading();
     text.gauge("leads", "1 while this recommender acts and takes changes.", u64::from(leading.leads()));
     let Some(standing) = leading.standing() else { return };
@@ -479,43 +395,43 @@ fn lead(text: &mut Exposition, context: &Context) {
 }
 
 /// Events of the Kubernetes cluster's pods.
-fn events(text: &mut Exposition, context: &Context) {
+fn events(text: &mut Page, context: &Context) {
     let Some(events) = context.readiness.events() else { return };
     let counts = events.counts();
     text.gauge("kubernetes_events_waiting", "Events that are to be made.", counts.waiting);
-    text.count("kubernetes_events_written", "Events and their series written.", counts.written);
-    text.count("kubernetes_events_dropped", "Events not told: too many, or refused.", counts.dropped);
+    text.counter("kubernetes_events_written", "Events and their series written.", counts.written);
+    text.counter("kubernetes_events_dropped", "Events not told: too many, or refused.", counts.dropped);
     text.gauge(
         "kubernetes_conditions_waiting",
         "Conditions of pods to be written.",
         counts.conditions_waiting,
     );
-    text.count("kubernetes_conditions_written", "Conditions of pods written.", counts.conditions);
+    text.counter("kubernetes_conditions_written", "Conditions of pods written.", counts.conditions);
 }
 
 /// What `/readyz` looks at: the store, certificates, the cluster, the webhook's registration, the updater, the panic switch.
-fn checks(text: &mut Exposition, context: &Context) {
+fn checks(text: &mut Page, context: &Context) {
     let checks = context.readiness.checks(context.engine.health(), context.engine.now_usec());
     let failing = checks.iter().map(|check| (check.name, u64::from(check.trouble.is_some())));
     let help = "1 where a check of /readyz has something to say, by check; /readyz?verbose says what.";
-    text.by_values(MetricKind::Gauge, "check_failing", help, "check", failing);
+    text.by(FamilyKind::Gauge, "check_failing", help, "check", failing);
 }
 
 /// Changes of the Kubernetes cluster's pods.
-fn updater(text: &mut Exposition, context: &Context) {
+fn updater(text: &mut Page, context: &Context) {
     let Some(updater) = context.readiness.updater() else { return };
     let told = &updater.told;
-    text.count("updater_passes", "Times that pods which run were looked at.", told.passes());
+    text.counter("updater_passes", "Times that pods which run were looked at.", told.passes());
     for (deed, name, help) in [
         ("resize", "updater_resizes", "Resizes of pods in place, by what came of them."),
         ("evict", "updater_evictions", "Evictions of pods, by what came of them."),
     ] {
         let counts = Came::ALL.map(|came| (came.as_str(), told.counts(deed, came)));
-        text.by_label(MetricKind::Counter, name, help, "outcome", counts);
+        text.by(FamilyKind::Counter, name, help, "outcome", counts);
     }
     let help = "Evictions of pods that agents offered, by what came of them; among all evictions, too.";
     let counts = Came::ALL.map(|came| (came.as_str(), told.offered(came)));
-    text.by_label(MetricKind::Counter, "updater_offer_evictions", help, "outcome", counts);
+    text.by(FamilyKind::Counter, "updater_offer_evictions", help, "outcome", counts);
     let offers = told.offers_standing() as u64;
     text.gauge(
         "updater_offers",
@@ -523,44 +439,44 @@ fn updater(text: &mut Exposition, context: &Context) {
         offers,
     );
     let help = "Choices about so many pods that they are not kept to be replayed.";
-    text.count("updater_cases_too_large", help, told.cases_too_large());
+    text.counter("updater_cases_too_large", help, told.cases_too_large());
     let refused = told.refused();
     let left = Reason::ALL.iter().filter_map(|reason| Some((reason.as_str(), *refused.get(reason)?)));
     let help =
         "Pods and workloads that ask for something else than is recommended and are left alone, by reason.";
-    text.by_values(MetricKind::Gauge, "updater_left_alone", help, "reason", left);
+    text.by(FamilyKind::Gauge, "updater_left_alone", help, "reason", left);
 }
 
 /// Engines outside, all together.
-fn engines(text: &mut Exposition, health: &Health) {
+fn engines(text: &mut Page, health: &Health) {
     text.gauge("engine_waiting_values", "Values that wait for engines.", health.of_engines(|c| &c.waiting));
-    text.count("engine_written_values", "Values engines acknowledged.", health.of_engines(|c| &c.written));
-    text.count(
+    text.counter("engine_written_values", "Values engines acknowledged.", health.of_engines(|c| &c.written));
+    text.counter(
         "engine_refused_values",
         "Values engines refused for good.",
         health.of_engines(|c| &c.refused),
     );
-    text.count(
+    text.counter(
         "engine_dropped_values",
         "Values dropped because a queue was full.",
         health.of_engines(|c| &c.dropped),
     );
-    text.count("engine_read_values", "Values read back.", health.of_engines(|c| &c.read));
-    text.count(
+    text.counter("engine_read_values", "Values read back.", health.of_engines(|c| &c.read));
+    text.counter(
         "engine_misread_points",
         "Points read back that were not understood.",
         health.of_engines(|c| &c.misread),
     );
-    text.count(
+    text.counter(
         "engine_unavailable",
         "Requests without an answer in time, or refused for now.",
         health.of_engines(|c| &c.unavailable),
     );
-    text.count("engine_malformed", "Answers that made no sense.", health.of_engines(|c| &c.malformed));
-    text.count("engine_refusals", "Requests that were refused.", health.of_engines(|c| &c.refusals));
+    text.counter("engine_malformed", "Answers that made no sense.", health.of_engines(|c| &c.malformed));
+    text.counter("engine_refusals", "Requests that were refused.", health.of_engines(|c| &c.refusals));
 }
 
-fn kept(text: &mut Exposition, state: &Counted) {
+fn kept(text: &mut Page, state: &Counted) {
     let (extents, pending, dropped_series) = state.history.counts();
     let (subjects, sealed_bytes) = state.past.size();
     let past = &state.past.counts;
@@ -592,29 +508,29 @@ fn kept(text: &mut Exposition, state: &Counted) {
     text.gauge("history_subjects", "Workloads, commands and images with hours or days.", subjects as u64);
     text.gauge("history_memory_bytes", "Sealed hours and days in memory.", sealed_bytes as u64);
     text.gauge("history_bytes", "Bytes of the history's files.", past.file_bytes);
-    text.count("history_sealed_hours", "Hours of workloads sealed, by resource.", past.sealed_hours);
-    text.count("history_sealed_days", "Days of subjects sealed, by resource.", past.sealed_days);
-    text.count("history_events", "OOM kills and evictions remembered.", past.events);
-    text.count(
+    text.counter("history_sealed_hours", "Hours of workloads sealed, by resource.", past.sealed_hours);
+    text.counter("history_sealed_days", "Days of subjects sealed, by resource.", past.sealed_days);
+    text.counter("history_events", "OOM kills and evictions remembered.", past.events);
+    text.counter(
         "history_kubelet_events",
         "Of them OOM kills of which kubelets told, and no agent.",
         past.kubelet_events,
     );
-    text.count(
+    text.counter(
         "history_unplaced_events",
         "OOM kills and evictions of containers that are not known.",
         past.unplaced_events,
     );
-    text.count("history_refused_subjects", "Subjects not kept for lack of room.", past.refused_subjects);
-    text.count("history_undecodable", "Values in files that could not be understood.", past.undecodable);
-    text.count("history_expired_files", "Files of days that were dropped.", past.expired_files);
-    text.count(
+    text.counter("history_refused_subjects", "Subjects not kept for lack of room.", past.refused_subjects);
+    text.counter("history_undecodable", "Values in files that could not be understood.", past.undecodable);
+    text.counter("history_expired_files", "Files of days that were dropped.", past.expired_files);
+    text.counter(
         "history_crowded_files",
         "Of them dropped before their time, for retention.bytes.",
         past.crowded_files,
     );
-    text.count("history_dropped_series", "Workload containers dropped for lack of room.", dropped_series);
-    text.count("forgotten_streams", "Streams forgotten for lack of room.", state.counters.forgotten);
+    text.counter("history_dropped_series", "Workload containers dropped for lack of room.", dropped_series);
+    text.counter("forgotten_streams", "Streams forgotten for lack of room.", state.counters.forgotten);
     text.gauge("panic", "1 while the panic switch is on.", u64::from(state.panic.on));
     text.gauge(
         "panic_revert",
@@ -623,11 +539,11 @@ fn kept(text: &mut Exposition, state: &Counted) {
     );
 }
 
-fn estimates(text: &mut Exposition, capacity: &Capacity<'_>) {
+fn estimates(text: &mut Page, capacity: &Capacity<'_>) {
     let Capacity { lines, counters } = capacity;
-    text.count("capacity_answers", "Questions about capacity answered.", read(&counters.answered));
-    text.count("capacity_refused", "Questions refused because too many waited.", read(&counters.refused));
-    text.count(
+    text.counter("capacity_answers", "Questions about capacity answered.", read(&counters.answered));
+    text.counter("capacity_refused", "Questions refused because too many waited.", read(&counters.refused));
+    text.counter(
         "capacity_given_up",
         "Questions whose caller left or whose time was over.",
         read(&counters.given_up),
@@ -635,22 +551,25 @@ fn estimates(text: &mut Exposition, capacity: &Capacity<'_>) {
     if lines.is_empty() {
         return;
     }
-    let of = |value: fn(&WatchedQuestion) -> Option<f64>| -> Vec<(&str, f64)> {
-        lines.iter().filter_map(|line| Some((line.question.as_str(), value(line)?))).collect()
+    let mut by_question = |name: &str, help: &str, value: fn(&WatchedQuestion) -> Option<Number>| {
+        let values = lines.iter().filter_map(|line| Some((line.question.as_str(), value(line)?)));
+        text.by(FamilyKind::Gauge, name, help, "question", values);
     };
-    let count = of(|line| line.points.last().map(|point| point.count as f64));
-    text.by_question("capacity_count", "How many more fit, at the last answer.", &count);
-    let time = of(|line| line.points.last().map(|point| point.time_usec as f64 / 1e6));
-    text.by_question("capacity_answered_seconds", "When that was, seconds since 1970.", &time);
-    let days = of(|line| line.trend.and_then(|trend| trend.days_until_none));
-    text.by_question("capacity_days_until_none", "Days until none fits, while the count falls.", &days);
-    let failing = |line: &WatchedQuestion| matches!(line.trouble, Some(MissingAnswer::Failed(_)));
-    let failing: Vec<_> =
-        lines.iter().map(|line| (line.question.as_str(), f64::from(u8::from(failing(line))))).collect();
-    text.by_question("capacity_failing", "1 while a question is not answered.", &failing);
+    by_question("capacity_count", "How many more fit, at the last answer.", |line| {
+        line.points.last().map(|point| point.count.into())
+    });
+    by_question("capacity_answered_seconds", "When that was, seconds since 1970.", |line| {
+        line.points.last().map(|point| Number::seconds(point.time_usec))
+    });
+    by_question("capacity_days_until_none", "Days until none fits, while the count falls.", |line| {
+        line.trend.and_then(|trend| trend.days_until_none).map(Number::from)
+    });
+    by_question("capacity_failing", "1 while a question is not answered.", |line| {
+        Some(u64::from(matches!(line.trouble, Some(MissingAnswer::Failed(_)))).into())
+    });
 }
 
-fn answers(text: &mut Exposition, context: &Context) {
+fn answers(text: &mut Page, context: &Context) {
     let (passes, took) = context.stored.passed();
     text.gauge("policies", "Policies in force.", context.policies.set().all().len() as u64);
     let told = context.policies.statuses.told();
@@ -664,7 +583,7 @@ fn answers(text: &mut Exposition, context: &Context) {
         "Policies that select containers another one selects, too.",
         told.in_conflict as u64,
     );
-    text.count("policies_refused", "Objects refused because they are wrong.", context.policies.refused());
+    text.counter("policies_refused", "Objects refused because they are wrong.", context.policies.refused());
     text.gauge(
         "policy_file_troubles",
         "Files of policies that could not be read.",
@@ -675,43 +594,14 @@ fn answers(text: &mut Exposition, context: &Context) {
         "Files of limit ranges and quotas that could not be read.",
         context.advisor.limits.troubles().len() as u64,
     );
-    text.count("passes", "Passes in which all recommendations were made anew.", passes);
+    text.counter("passes", "Passes in which all recommendations were made anew.", passes);
     let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-    text.seconds(MetricKind::Gauge, "pass_seconds", "Time the last pass took.", took);
-    text.count(
+    text.one(FamilyKind::Gauge, "pass_seconds", "Time the last pass took.", Number::seconds(took));
+    text.counter(
         "late_answers",
         "Pods answered with what was kept, because their callers could not wait.",
         read(&context.advisor.late),
     );
-    let (counts, sum_usec) = context.advisor.times.cumulative();
-    // Writing to a string does not fail.
-    let _ = writeln!(
-        text.0,
-        "# TYPE {PREFIX}answer_seconds histogram\n# HELP {PREFIX}answer_seconds Time an answer about a pod took inside \
-         the process."
-    );
-    let bounds = BOUNDS_USEC.iter().map(|usec| (*usec as f64 / 1e6).to_string()).chain(["+Inf".to_owned()]);
-    for (bound, count) in bounds.zip(counts) {
-        let _ = writeln!(text.0, "{PREFIX}answer_seconds_bucket{{le=\"{bound}\"}} {count}");
-    }
-    let total = counts.last().copied().unwrap_or(0);
-    let _ = writeln!(text.0, "{PREFIX}answer_seconds_count {total}");
-    let _ = writeln!(text.0, "{PREFIX}answer_seconds_sum {}", sum_usec as f64 / 1e6);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_text_follows_openmetrics() {
-        let mut text = Exposition::default();
-        text.count("frames", "Frames counted.", 3);
-        text.seconds(MetricKind::Gauge, "sync_max_seconds", "The longest.", 1_500_000);
-        let want = "# TYPE evenkeel_recommender_frames counter\n# HELP evenkeel_recommender_frames Frames counted.\n\
-                    evenkeel_recommender_frames_total 3\n# TYPE evenkeel_recommender_sync_max_seconds gauge\n\
-                    # HELP evenkeel_recommender_sync_max_seconds The longest.\n\
-                    evenkeel_recommender_sync_max_seconds 1.5\n# EOF\n";
-        assert_eq!(text.end(), want);
-    }
+    let help = "Time an answer about a pod took inside the process.";
+    text.histogram("answer_seconds", help, context.advisor.times.buckets());
 }

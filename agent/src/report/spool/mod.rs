@@ -26,8 +26,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use evenkeel_log::Options;
-use evenkeel_log::private::{self};
-use evenkeel_proto::frame::{self};
+use evenkeel_log::private;
+use evenkeel_proto::frame;
 use evenkeel_proto::v1;
 
 use epoch::Epoch;

@@ -1,4 +1,4 @@
-//! `/metrics` in Prometheus text form: the agent's own counters, and use by container under cAdvisor's names where
+//! `/metrics` in the text form of OpenMetrics: the agent's own counters, and use by container under cAdvisor's names where
 //! the meaning is equal.
 //!
 //! A page shows the latest tick and is answered at once. The label `name` is the whole container id, as cAdvisor's: it is
@@ -8,13 +8,11 @@
 //! containers sampled now; nothing is remembered between scrapes.
 
 mod own;
-mod page;
 mod pressure;
 mod quality;
 #[cfg(test)]
 mod tests;
 
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +24,8 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use evenkeel_enforce::shared::lock;
-use evenkeel_enforce::stats::WriteStats;
+use evenkeel_enforce::stats::{HISTOGRAM_BOUNDS_USEC, Histogram, WriteStats};
+use evenkeel_metrics::{Buckets, CONTENT_TYPE, FamilyKind, Labels, Number, Page};
 use evenkeel_model::sample::Field;
 use evenkeel_net::{Gate, Limits, Peer, Speech, called, is_own_name};
 use tokio::sync::Semaphore;
@@ -35,8 +34,6 @@ use super::{Agent, Answers, Door, Listening};
 use crate::pods::Pods;
 use crate::shared::{LiveTick, Stats};
 use crate::trust::Trusts;
-
-use page::{FamilyKind, Page, seconds};
 
 /// Scrapes answered at the same time; more are told to come back.
 const SCRAPES: usize = 4;
@@ -47,8 +44,8 @@ const LATE: Duration = Duration::from_millis(500);
 /// Connections of scrapers: a few Prometheus servers, each of which keeps one.
 const CONNECTIONS: Limits = Limits { connections: 64, per_peer: 32 };
 
-/// Content type of the format.
-const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// What the names of the agent's own families begin with.
+const OWN: &str = "evenkeel_agent";
 
 #[derive(Clone)]
 struct MetricsServer {
@@ -100,7 +97,7 @@ async fn scrape(State(served): State<MetricsServer>, request: Request) -> Respon
         return (StatusCode::SERVICE_UNAVAILABLE, "too many scrapes at the same time\n").into_response();
     };
     match served.answers.metrics().await {
-        Ok(page) => ([(header::CONTENT_TYPE, TEXT)], page).into_response(),
+        Ok(page) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], page).into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", error.message())).into_response(),
     }
 }
@@ -120,19 +117,16 @@ pub(super) async fn text(agent: &Agent) -> String {
     };
     let mut page = render(&context.stats, tick.as_deref(), &context.node.node);
     let ends = context.stats.streams.all();
-    let token_ends = ends.iter().filter_map(|state| state.token_ends).min();
-    page.push_str(&trusted(&context.trust, token_ends));
-    page.push_str(&by_api(&context.pods));
-    page.push_str(&quality::render(&lock(&agent.usage).quality()));
-    let mut others = Page::default();
-    own::parts(&mut others, &agent.parts);
-    page.push_str(&others.text);
-    page
+    trusted(&mut page, &context.trust, ends.iter().filter_map(|state| state.token_ends).min());
+    by_api(&mut page, &context.pods);
+    quality::render(&mut page, &lock(&agent.usage).quality());
+    own::parts(&mut page, &agent.parts);
+    page.finish()
 }
 
-/// The whole page; without a tick the containers are left out.
-fn render(stats: &Stats, tick: Option<&LiveTick>, node: &str) -> String {
-    let mut page = Page::default();
+/// The page as far as counters and the latest tick go; without a tick the containers are left out.
+fn render(stats: &Stats, tick: Option<&LiveTick>, node: &str) -> Page {
+    let mut page = Page::new(OWN);
     agent(&mut page, stats);
     writes(&mut page, stats);
     by_class(&mut page, stats);
@@ -140,80 +134,77 @@ fn render(stats: &Stats, tick: Option<&LiveTick>, node: &str) -> String {
     pressure::render(&mut page, &stats.enforce.pressure);
     own::process(&mut page);
     page.histogram(
-        "evenkeel_agent_tick_lateness_seconds",
+        "tick_lateness_seconds",
         "How late sampling ticks began after their deadline.",
-        &stats.tick_lateness,
+        buckets(&stats.tick_lateness),
     );
     page.histogram(
-        "evenkeel_agent_time_to_right_seconds",
+        "time_to_right_seconds",
         "Time from noticing that a container may be wrong to having verified it.",
-        &stats.enforce.time_to_right,
+        buckets(&stats.enforce.time_to_right),
     );
     page.histogram(
-        "evenkeel_agent_first_pid_to_right_score_seconds",
+        "first_pid_to_right_score_seconds",
         "Time from the start of a container's first process to all of its processes verified at their score.",
-        &stats.enforce.first_pid_to_right,
+        buckets(&stats.enforce.first_pid_to_right),
     );
     if let Some(tick) = tick {
-        classes(&mut page, tick, node);
         containers(&mut page, tick, node);
     }
-    page.text
+    page
+}
+
+/// What was observed, in seconds.
+fn buckets(seen: &Histogram) -> Buckets {
+    let bounds = HISTOGRAM_BOUNDS_USEC.iter().map(|usec| *usec as f64 / 1e6).chain([f64::INFINITY]);
+    let counts = bounds.zip(seen.buckets.iter().map(|count| count.get())).collect();
+    Buckets { counts, sum: seen.sum_usec.get() as f64 / 1e6 }
 }
 
 /// What the API server says of the node's pods; nothing where nothing was told.
-fn by_api(pods: &Pods) -> String {
-    let mut page = Page::default();
-    let Some(status) = pods.status() else { return page.text };
-    let (known, changed) = ("evenkeel_agent_api_pods", "evenkeel_agent_api_pods_changed_seconds");
-    page.family(
-        known,
-        FamilyKind::Gauge,
+fn by_api(page: &mut Page, pods: &Pods) {
+    let Some(status) = pods.status() else { return };
+    page.gauge(
+        "api_pods",
         "Pods of the node whose requirements are known in the API server's words.",
+        u64::from(status.pods),
     );
-    page.sample(known, &[], status.pods);
-    page.family(changed, FamilyKind::Gauge, "When something in them changed last, seconds since 1970.");
-    page.sample(changed, &[], status.changed_usec / 1_000_000);
-    page.text
+    page.gauge(
+        "api_pods_changed_seconds",
+        "When something in them changed last, seconds since 1970.",
+        status.changed_usec / 1_000_000,
+    );
 }
 
 /// Certificates, and what goes in the clear.
-fn trusted(trust: &Trusts, token_ends: Option<u64>) -> String {
-    let mut page = Page::default();
-    let (insecure, expires, failing) = (
-        "evenkeel_agent_insecure",
-        "evenkeel_agent_certificate_expires_seconds",
-        "evenkeel_agent_certificate_failing",
-    );
-    page.family(
-        insecure,
-        FamilyKind::Gauge,
+fn trusted(page: &mut Page, trust: &Trusts, token_ends: Option<u64>) {
+    page.gauge(
+        "insecure",
         "1 while something goes over networks without encryption, or is told to whoever asks.",
+        u64::from(trust.is_insecure()),
     );
-    page.sample(insecure, &[], u8::from(trust.is_insecure()));
     let certificates = trust.certificates();
-    page.family(expires, FamilyKind::Gauge, "End of a certificate, seconds since 1970, by what it is for.");
-    for (of, ends, _) in &certificates {
-        page.sample(expires, &[("for", of)], ends);
-    }
-    page.family(
-        failing,
+    page.by(
         FamilyKind::Gauge,
-        "1 while a certificate ends soon, or cannot be read, got or renewed.",
+        "certificate_expires_seconds",
+        "End of a certificate, seconds since 1970, by what it is for.",
+        "for",
+        certificates.iter().map(|(of, ends, _)| (*of, *ends)),
     );
-    for (of, _, fails) in &certificates {
-        page.sample(failing, &[("for", of)], u8::from(*fails));
-    }
+    page.by(
+        FamilyKind::Gauge,
+        "certificate_failing",
+        "1 while a certificate ends soon, or cannot be read, got or renewed.",
+        "for",
+        certificates.iter().map(|(of, _, fails)| (*of, u64::from(*fails))),
+    );
     if let Some(ends) = token_ends {
-        let name = "evenkeel_agent_token_expires_seconds";
-        page.family(
-            name,
-            FamilyKind::Gauge,
+        page.gauge(
+            "token_expires_seconds",
             "End of the stream's token, seconds since 1970, as the recommender says; a newer one is sent before.",
+            ends,
         );
-        page.sample(name, &[], ends);
     }
-    page.text
 }
 
 fn agent(page: &mut Page, stats: &Stats) {
@@ -221,39 +212,19 @@ fn agent(page: &mut Page, stats: &Stats) {
     let connected = streams.iter().filter(|state| state.connected).count() as u64;
     let (counter, gauge) = (FamilyKind::Counter, FamilyKind::Gauge);
     let rows = [
-        ("ticks_total", counter, "Sampling ticks done.", stats.ticks.get()),
-        ("ticks_missed_total", counter, "Deadlines that passed without a tick.", stats.ticks_missed.get()),
-        (
-            "ticks_dropped_total",
-            counter,
-            "Ticks left out because reporting was behind.",
-            stats.ticks_dropped.get(),
-        ),
+        ("ticks", counter, "Sampling ticks done.", stats.ticks.get()),
+        ("ticks_missed", counter, "Deadlines that passed without a tick.", stats.ticks_missed.get()),
+        ("ticks_dropped", counter, "Ticks left out because reporting was behind.", stats.ticks_dropped.get()),
         ("sampled_containers", gauge, "Containers sampled at the last tick.", stats.sampled_containers.get()),
-        ("samples_total", counter, "Samples taken.", stats.samples.get()),
+        ("samples", counter, "Samples taken.", stats.samples.get()),
+        ("sample_errors", counter, "Files that could not be read or understood.", stats.sample_errors.get()),
+        ("frames_written", counter, "Frames appended to the spool.", stats.frames_written.get()),
+        ("frames_sent", counter, "Frames sent, repeats included.", stats.frames_sent.get()),
+        ("frames_acknowledged", counter, "Frames acknowledged as durable.", stats.frames_acknowledged.get()),
+        ("frames_folded", counter, "Frames folded into minutes for want of room.", stats.frames_folded.get()),
+        ("frames_dropped", counter, "Frames lost.", stats.frames_dropped.get()),
         (
-            "sample_errors_total",
-            counter,
-            "Files that could not be read or understood.",
-            stats.sample_errors.get(),
-        ),
-        ("frames_written_total", counter, "Frames appended to the spool.", stats.frames_written.get()),
-        ("frames_sent_total", counter, "Frames sent, repeats included.", stats.frames_sent.get()),
-        (
-            "frames_acknowledged_total",
-            counter,
-            "Frames acknowledged as durable.",
-            stats.frames_acknowledged.get(),
-        ),
-        (
-            "frames_folded_total",
-            counter,
-            "Frames folded into minutes for want of room.",
-            stats.frames_folded.get(),
-        ),
-        ("frames_dropped_total", counter, "Frames lost.", stats.frames_dropped.get()),
-        (
-            "epochs_renewed_total",
+            "epochs_renewed",
             counter,
             "Epochs that go on under another name, because the recommender claimed more than it was sent.",
             stats.epochs_renewed.get(),
@@ -261,50 +232,40 @@ fn agent(page: &mut Page, stats: &Stats) {
         ("spool_bytes", gauge, "Bytes in the spool.", stats.spool_bytes.get()),
         ("ring_bytes", gauge, "Bytes of seconds to look back at.", stats.ring_bytes.get()),
         (
-            "ring_seconds_lost_total",
+            "ring_seconds_lost",
             counter,
             "Seconds that could not be kept to look back at.",
             stats.ring_seconds_lost.get(),
         ),
         ("stream_connected", gauge, "Streams to recommenders that stand.", connected),
         (
-            "converge_passes_total",
+            "converge_passes",
             counter,
             "Passes over a container's processes.",
             stats.enforce.converge_passes.get(),
         ),
-        ("freezes_total", counter, "Containers frozen for a pass.", stats.enforce.freezes.get()),
+        ("freezes", counter, "Containers frozen for a pass.", stats.enforce.freezes.get()),
+        ("processes_verified", counter, "Processes found right.", stats.enforce.processes_verified.get()),
+        ("process_events", counter, "Process events from the kernel.", stats.enforce.process_events.get()),
         (
-            "processes_verified_total",
-            counter,
-            "Processes found right.",
-            stats.enforce.processes_verified.get(),
-        ),
-        (
-            "process_events_total",
-            counter,
-            "Process events from the kernel.",
-            stats.enforce.process_events.get(),
-        ),
-        (
-            "process_events_overrun_total",
+            "process_events_overrun",
             counter,
             "Times the kernel dropped process events.",
             stats.enforce.process_events_overrun.get(),
         ),
         (
-            "process_events_paused_total",
+            "process_events_paused",
             counter,
             "Times process events were not read for five seconds, because there were too many.",
             stats.enforce.process_events_paused.get(),
         ),
         (
-            "process_events_shed_total",
+            "process_events_shed",
             counter,
             "Execs of unknown processes not looked up, because there were too many at once.",
             stats.enforce.process_events_shed.get(),
         ),
-        ("cgroup_events_total", counter, "Changes of the cgroup tree.", stats.enforce.cgroup_events.get()),
+        ("cgroup_events", counter, "Changes of the cgroup tree.", stats.enforce.cgroup_events.get()),
         ("containers", gauge, "Containers known.", stats.enforce.containers.get()),
         ("containers_converged", gauge, "Containers converged.", stats.enforce.containers_converged.get()),
         (
@@ -332,7 +293,7 @@ fn agent(page: &mut Page, stats: &Stats) {
             stats.enforce.pods_not_admitted.get(),
         ),
         (
-            "track_changes_deferred_total",
+            "track_changes_deferred",
             counter,
             "Changes of the tracked set that had to wait for the sampler.",
             stats.enforce.track_changes_deferred.get(),
@@ -365,15 +326,15 @@ fn agent(page: &mut Page, stats: &Stats) {
             "What everything outside that cgroup uses and cannot give back.",
             stats.enforce.outside_workloads_bytes.get(),
         ),
-        ("decisions_total", counter, "Decisions recorded.", stats.enforce.decisions.get()),
+        ("decisions", counter, "Decisions recorded.", stats.enforce.decisions.get()),
         (
-            "decisions_not_stored_total",
+            "decisions_not_stored",
             counter,
             "Decisions that could not be written to disk.",
             stats.enforce.decisions_not_stored.get(),
         ),
         (
-            "decisions_not_streamed_total",
+            "decisions_not_streamed",
             counter,
             "Decisions dropped before they were streamed.",
             stats.enforce.decisions_not_streamed.get(),
@@ -385,147 +346,136 @@ fn agent(page: &mut Page, stats: &Stats) {
             stats.events_waiting.get(),
         ),
         (
-            "events_dropped_total",
+            "events_dropped",
             counter,
             "Kills and rulings dropped before they were acknowledged.",
             stats.events_dropped.get(),
         ),
         (
-            "rests_ended_total",
+            "rests_ended",
             counter,
             "Containers whose rest was ended after an OOM kill.",
             stats.enforce.rests_ended.get(),
         ),
         (
-            "rulings_carried_out_total",
+            "rulings_carried_out",
             counter,
             "Rulings of the eviction policy that the agent carried out itself.",
             stats.enforce.rulings_carried_out.get(),
         ),
-        (
-            "panics_total",
-            counter,
-            "Defects of the agent that ended a thread or task.",
-            crate::panics::count(),
-        ),
+        ("panics", counter, "Defects of the agent that ended a thread or task.", crate::panics::count()),
     ];
     for (name, kind, help, value) in rows {
-        let name = format!("evenkeel_agent_{name}");
-        page.family(&name, kind, help);
-        page.sample(&name, &[], value);
+        page.one(kind, name, help, value);
     }
 }
 
 fn writes(page: &mut Page, stats: &Stats) {
-    const NAME: &str = "evenkeel_agent_writes_total";
-    page.family(NAME, FamilyKind::Counter, "Writes to the kernel by knob and result.");
-    for (knob, writes) in stats.enforce.writes.iter() {
+    let of = |knob: &'static str, result: &str| {
+        Labels::of([("knob", knob.to_owned()), ("result", result.to_owned())])
+    };
+    let writes = stats.enforce.writes.iter().flat_map(|(knob, writes)| {
         let WriteStats { done, would, denied, rejected, gone, failed } = writes;
-        let knob = knob.name();
-        for (result, count) in [
+        [
             ("done", done),
             ("would-do", would),
             ("denied", denied),
             ("rejected", rejected),
             ("gone", gone),
             ("failed", failed),
-        ] {
-            page.sample(NAME, &[("knob", knob), ("result", result)], count.get());
-        }
-    }
+        ]
+        .map(|(result, count)| (of(knob.name(), result), count.get()))
+    });
+    page.family(FamilyKind::Counter, "writes", "Writes to the kernel by knob and result.", writes);
 }
 
 fn damages(page: &mut Page, stats: &Stats) {
-    const NAME: &str = "evenkeel_agent_state_entries_damaged_total";
-    page.family(NAME, FamilyKind::Counter, "Entries of state files that could not be read at start.");
-    for (file, entries) in stats.enforce.damages.counts() {
-        page.sample(NAME, &[("file", file.name())], entries);
-    }
+    let entries = stats.enforce.damages.counts().map(|(file, entries)| (file.name(), entries));
+    let help = "Entries of state files that could not be read at start.";
+    page.by(FamilyKind::Counter, "state_entries_damaged", help, "file", entries);
 }
 
 fn by_class(page: &mut Page, stats: &Stats) {
     for (name, help, counts) in [
-        (
-            "evenkeel_agent_oom_kills_total",
-            "Processes of containers taken by the OOM killer.",
-            &stats.enforce.oom_kills,
-        ),
-        ("evenkeel_agent_evictions_total", "Rulings that a pod should go.", &stats.enforce.evictions),
-        (
-            "evenkeel_agent_restarts_total",
-            "Rulings that a container should start again.",
-            &stats.enforce.restarts,
-        ),
+        ("oom_kills", "Processes of containers taken by the OOM killer.", &stats.enforce.oom_kills),
+        ("evictions", "Rulings that a pod should go.", &stats.enforce.evictions),
+        ("restarts", "Rulings that a container should start again.", &stats.enforce.restarts),
     ] {
-        page.family(name, FamilyKind::Counter, help);
-        for (class, count) in [
+        let by_class = [
             ("BestEffort", &counts.best_effort),
             ("Burstable", &counts.burstable),
             ("Guaranteed", &counts.guaranteed),
             ("unclassified", &counts.unclassified),
-        ] {
-            page.sample(name, &[("class", class)], count.get());
-        }
+        ];
+        page.by(
+            FamilyKind::Counter,
+            name,
+            help,
+            "class",
+            by_class.map(|(class, count)| (class, count.get())),
+        );
     }
 }
 
 /// Families by container: cAdvisor's name, its meaning, our field, and whether it is told in seconds.
 const CONTAINER: [(&str, &str, Field, bool); 13] = [
-    ("container_cpu_usage_seconds_total", "CPU time used.", Field::CpuUsageUsec, true),
-    ("container_cpu_cfs_periods_total", "Elapsed enforcement periods.", Field::CpuPeriods, false),
-    ("container_cpu_cfs_throttled_periods_total", "Throttled periods.", Field::CpuThrottledPeriods, false),
-    ("container_cpu_cfs_throttled_seconds_total", "Time throttled.", Field::CpuThrottledUsec, true),
+    ("container_cpu_usage_seconds", "CPU time used.", Field::CpuUsageUsec, true),
+    ("container_cpu_cfs_periods", "Elapsed enforcement periods.", Field::CpuPeriods, false),
+    ("container_cpu_cfs_throttled_periods", "Throttled periods.", Field::CpuThrottledPeriods, false),
+    ("container_cpu_cfs_throttled_seconds", "Time throttled.", Field::CpuThrottledUsec, true),
     ("container_memory_usage_bytes", "Memory charged.", Field::MemoryCurrentBytes, false),
     ("container_memory_working_set_bytes", "Working set.", Field::MemoryWorkingSetBytes, false),
     ("container_memory_rss", "Anonymous memory.", Field::MemoryAnonBytes, false),
     ("container_memory_swap", "Swap used.", Field::SwapBytes, false),
-    ("container_pressure_cpu_waiting_seconds_total", "CPU stall, some.", Field::CpuPressureUsec, true),
-    (
-        "container_pressure_memory_waiting_seconds_total",
-        "Memory stall, some.",
-        Field::MemoryPressureUsec,
-        true,
-    ),
-    ("container_pressure_io_waiting_seconds_total", "I/O stall, some.", Field::IoPressureUsec, true),
-    ("container_oom_events_total", "Processes killed by the OOM killer.", Field::OomKills, false),
+    ("container_pressure_cpu_waiting_seconds", "CPU stall, some.", Field::CpuPressureUsec, true),
+    ("container_pressure_memory_waiting_seconds", "Memory stall, some.", Field::MemoryPressureUsec, true),
+    ("container_pressure_io_waiting_seconds", "I/O stall, some.", Field::IoPressureUsec, true),
+    ("container_oom_events", "Processes killed by the OOM killer.", Field::OomKills, false),
     ("container_threads", "Processes and threads.", Field::Pids, false),
 ];
 
-/// One series a container, always 1: the classes are in the labels.
-fn classes(page: &mut Page, tick: &LiveTick, node: &str) {
-    const NAME: &str = "evenkeel_agent_container_qos_info";
-    page.family(NAME, FamilyKind::Gauge, "QoS classes of a container, by memory and by CPU.");
-    for container in &tick.containers {
-        let (workload, classes) = (&container.tracked.workload, container.tracked.classes);
-        let labels = [
-            ("namespace", workload.pod.namespace.as_str()),
-            ("pod", workload.pod.name.as_str()),
-            ("container", workload.container.as_str()),
-            ("name", workload.id.as_str()),
-            ("node", node),
-            ("memory_class", classes.memory.map_or("", |class| class.as_str())),
-            ("cpu_class", classes.cpu.map_or("", |class| class.as_str())),
-        ];
-        page.sample(NAME, &labels, 1);
-    }
-}
-
+/// Series of the containers of a tick. One a container is always 1: the classes are in its labels.
 fn containers(page: &mut Page, tick: &LiveTick, node: &str) {
+    let labels: Vec<Labels> = tick
+        .containers
+        .iter()
+        .map(|container| {
+            let workload = &container.tracked.workload;
+            let of = [
+                ("namespace", &workload.pod.namespace),
+                ("pod", &workload.pod.name),
+                ("container", &workload.container),
+                ("name", &workload.id),
+            ];
+            Labels::of(
+                of.map(|(name, value)| (name, value.to_string()))
+                    .into_iter()
+                    .chain([("node", node.to_owned())]),
+            )
+        })
+        .collect();
+    let classes = tick.containers.iter().zip(&labels).map(|(container, labels)| {
+        let classes = container.tracked.classes;
+        let memory = classes.memory.map_or("", |class| class.as_str());
+        let cpu = classes.cpu.map_or("", |class| class.as_str());
+        (labels.and([("memory_class", memory), ("cpu_class", cpu)]), 1_u64)
+    });
+    page.family(
+        FamilyKind::Gauge,
+        "container_qos_info",
+        "QoS classes of a container, by memory and by CPU.",
+        classes,
+    );
+    // Under cAdvisor's names, which have no program's before them.
+    let mut as_cadvisor = Page::default();
     for (name, help, field, in_seconds) in CONTAINER {
         let kind = if field.is_counter() { FamilyKind::Counter } else { FamilyKind::Gauge };
-        page.family(name, kind, help);
-        for container in &tick.containers {
-            let Some(value) = container.sample.get(field) else { continue };
-            let workload = &container.tracked.workload;
-            let labels = [
-                ("namespace", workload.pod.namespace.as_str()),
-                ("pod", workload.pod.name.as_str()),
-                ("container", workload.container.as_str()),
-                ("name", workload.id.as_str()),
-                ("node", node),
-            ];
-            let value: &dyn Display = if in_seconds { &seconds(value) } else { &value };
-            page.sample(name, &labels, value);
-        }
+        let number = |value| if in_seconds { Number::seconds(value) } else { Number::from(value) };
+        let samples =
+            tick.containers.iter().zip(&labels).filter_map(|(container, labels)| {
+                Some((labels.clone(), number(container.sample.get(field)?)))
+            });
+        as_cadvisor.family(kind, name, help, samples);
     }
+    page.append(&as_cadvisor);
 }

@@ -1,26 +1,33 @@
 //! What the agent itself costs, under the names every Prometheus client library uses. Read at a scrape only.
 
-use procfs::process::Process;
+use procfs::process::{Process, Stat};
 
 use evenkeel_enforce::shared::lock;
+use evenkeel_metrics::{FamilyKind, Number, Page};
 
-use super::page::{FamilyKind, Page, seconds};
 use crate::parts::keeper::PartsView;
 
 /// Writes the `process_*` families; one that /proc does not tell is left out.
 pub(super) fn process(page: &mut Page) {
     let Ok(own) = Process::myself() else { return };
+    // Under the names of Prometheus' own libraries, which have no program's before them.
+    let mut process = Page::default();
     if let Ok(stat) = own.stat() {
-        let usec = (stat.utime + stat.stime) * 1_000_000 / procfs::ticks_per_second().max(1);
-        page.family("process_cpu_seconds_total", FamilyKind::Counter, "CPU time the agent used.");
-        page.sample("process_cpu_seconds_total", &[], seconds(usec));
-        page.family("process_resident_memory_bytes", FamilyKind::Gauge, "Memory the agent has resident.");
-        page.sample("process_resident_memory_bytes", &[], stat.rss * procfs::page_size());
+        process.counter("process_cpu_seconds", "CPU time the agent used.", cpu(&stat));
+        process.gauge(
+            "process_resident_memory_bytes",
+            "Memory the agent has resident.",
+            stat.rss * procfs::page_size(),
+        );
     }
     if let Ok(count) = own.fd_count() {
-        page.family("process_open_fds", FamilyKind::Gauge, "Descriptors the agent has open.");
-        page.sample("process_open_fds", &[], count);
+        process.gauge("process_open_fds", "Descriptors the agent has open.", count as u64);
     }
+    page.append(&process);
+}
+
+fn cpu(stat: &Stat) -> Number {
+    Number::seconds((stat.utime + stat.stime) * 1_000_000 / procfs::ticks_per_second().max(1))
 }
 
 /// What the agent's other processes cost, where there are any, and how often each was started again.
@@ -36,24 +43,25 @@ pub(super) fn parts(page: &mut Page, view: &PartsView) {
             Some((part.name(), process.stat().ok()?))
         })
         .collect();
-    let (cpu, memory) =
-        ("evenkeel_agent_part_cpu_seconds_total", "evenkeel_agent_part_resident_memory_bytes");
-    page.family(
-        cpu,
+    page.by(
         FamilyKind::Counter,
+        "part_cpu_seconds",
         "CPU time that another process of the agent used since it was started.",
+        "part",
+        stats.iter().map(|(part, stat)| (*part, cpu(stat))),
     );
-    for (part, stat) in &stats {
-        let usec = (stat.utime + stat.stime) * 1_000_000 / procfs::ticks_per_second().max(1);
-        page.sample(cpu, &[("part", *part)], seconds(usec));
-    }
-    page.family(memory, FamilyKind::Gauge, "Memory that another process of the agent has resident.");
-    for (part, stat) in &stats {
-        page.sample(memory, &[("part", *part)], stat.rss * procfs::page_size());
-    }
-    let restarts = "evenkeel_agent_part_restarts_total";
-    page.family(restarts, FamilyKind::Counter, "How often another process of the agent was started again.");
-    for (part, state) in &parts {
-        page.sample(restarts, &[("part", part.name())], state.restarts);
-    }
+    page.by(
+        FamilyKind::Gauge,
+        "part_resident_memory_bytes",
+        "Memory that another process of the agent has resident.",
+        "part",
+        stats.iter().map(|(part, stat)| (*part, stat.rss * procfs::page_size())),
+    );
+    page.by(
+        FamilyKind::Counter,
+        "part_restarts",
+        "How often another process of the agent was started again.",
+        "part",
+        parts.iter().map(|(part, state)| (part.name(), state.restarts)),
+    );
 }

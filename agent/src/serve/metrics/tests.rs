@@ -21,7 +21,7 @@ fn a_page_has_each_family_once_and_escapes_labels() {
     let tracked = Arc::new(tracked(1, "web \"x\""));
     let class = tracked.classes.memory.map_or("", |class| class.as_str());
     let containers = vec![LiveContainer { tracked, sample, cpu_milli: None, traffic: None }];
-    let page = render(&stats, Some(&LiveTick { time_usec: 1, containers }), "n1");
+    let page = render(&stats, Some(&LiveTick { time_usec: 1, containers }), "n1").finish();
 
     let labels = "{namespace=\"default\",pod=\"web \\\"x\\\"\",container=\"main\",name=\"default/web \\\"x\\\"/main\",node=\"n1\"}";
     for line in [
@@ -63,7 +63,7 @@ fn containers_of_one_name_are_series_of_their_own() {
     };
     let ids = [format!("{}1", "a".repeat(63)), format!("{}2", "a".repeat(63))];
     let tick = LiveTick { time_usec: 1, containers: vec![of(1, &ids[0]), of(2, &ids[1])] };
-    let page = render(&Stats::default(), Some(&tick), "n1");
+    let page = render(&Stats::default(), Some(&tick), "n1").finish();
     let mut series: Vec<&str> = page
         .lines()
         .filter(|l| !l.starts_with('#'))

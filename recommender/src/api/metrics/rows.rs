@@ -1,12 +1,10 @@
 //! Owns the rows of `/metrics` by node, namespace, cluster and workload: bounded in number, the first by name.
 
-use std::fmt::Write;
-
+use evenkeel_metrics::{FamilyKind, Labels, Number, Page};
 use evenkeel_model::quantity::Quantity;
-use evenkeel_model::shown;
 use evenkeel_proto::v1;
 
-use super::PREFIX;
+use super::OWN;
 use crate::allocated::Allocated;
 use crate::recommend::stored::StoredRecommendations;
 
@@ -50,48 +48,45 @@ const OF_WORKLOADS: [Column<v1::Recommendation>; 3] = [
 ];
 
 /// Rows of at most so many nodes, namespaces and workloads' containers each.
-pub(crate) fn rows(sums: &Allocated, kept: &StoredRecommendations, most: usize) -> String {
-    let mut text = String::new();
+pub(crate) fn rows(sums: &Allocated, kept: &StoredRecommendations, most: usize) -> Page {
+    let mut page = Page::new(OWN);
     let nodes =
-        sums.nodes.iter().map(|(key, sum)| (labels(&[("cluster", &key.cluster), ("node", &key.node)]), sum));
-    by_resource(&mut text, "node", nodes.take(most));
+        sums.nodes.iter().map(|(key, sum)| (labels([("cluster", &key.cluster), ("node", &key.node)]), sum));
+    by_resource(&mut page, "node", nodes.take(most));
     let of_namespace =
-        |(cluster, namespace): &(String, String)| labels(&[("cluster", cluster), ("namespace", namespace)]);
+        |(cluster, namespace): &(String, String)| labels([("cluster", cluster), ("namespace", namespace)]);
     let namespaces = sums.namespaces.iter().map(|(key, sum)| (of_namespace(key), sum));
-    by_resource(&mut text, "namespace", namespaces.take(most));
-    let clusters = sums.clusters.iter().map(|(cluster, sum)| (labels(&[("cluster", cluster)]), sum));
-    by_resource(&mut text, "cluster", clusters.take(most));
-    let containers = by_workload(&mut text, kept, most);
+    by_resource(&mut page, "namespace", namespaces.take(most));
+    let clusters = sums.clusters.iter().map(|(cluster, sum)| (labels([("cluster", cluster)]), sum));
+    by_resource(&mut page, "cluster", clusters.take(most));
+    let containers = by_workload(&mut page, kept, most);
     let left =
         [("nodes", sums.nodes.len()), ("namespaces", sums.namespaces.len()), ("containers", containers)];
-    // Writing to a string does not fail.
-    let _ = writeln!(
-        text,
-        "# TYPE {PREFIX}rows_left_out gauge\n# HELP {PREFIX}rows_left_out Nodes, namespaces and workloads' containers beyond \
-         serve.metric_rows."
+    page.by(
+        FamilyKind::Gauge,
+        "rows_left_out",
+        "Nodes, namespaces and workloads' containers beyond serve.metric_rows.",
+        "of",
+        left.map(|(of, count)| (of, count.saturating_sub(most) as u64)),
     );
-    for (of, count) in left {
-        let _ = writeln!(text, "{PREFIX}rows_left_out{{of=\"{of}\"}} {}", count.saturating_sub(most));
-    }
-    text
+    page
 }
 
-fn by_resource<'a>(text: &mut String, place: &str, all: impl Iterator<Item = (String, &'a v1::Allocated)>) {
+fn by_resource<'a>(page: &mut Page, place: &str, all: impl Iterator<Item = (Labels, &'a v1::Allocated)>) {
     let all: Vec<_> = all.collect();
     for Column { name, help, value } in &SUMS {
-        head(text, &format!("{place}_{name}"), help);
-        for (labels, sum) in &all {
-            for (resource, sum) in [("cpu", &sum.cpu), ("memory", &sum.memory)] {
-                let value = sum.as_ref().and_then(value);
-                row(text, &format!("{place}_{name}"), labels, resource, value);
-            }
-            for (resource, sum) in &sum.others {
-                let amount = of_other(name, sum).and_then(|amount| Quantity::parse(amount).ok());
-                let Some(amount) = amount else { continue };
-                let (resource, amount) = (label("resource", resource), amount.nano() as f64 / 1e9);
-                let _ = writeln!(text, "{PREFIX}{place}_{name}{{{labels},{resource}}} {amount}");
-            }
-        }
+        let rows = all.iter().flat_map(|(labels, sum)| {
+            let both =
+                [("cpu", &sum.cpu), ("memory", &sum.memory)].into_iter().filter_map(|(resource, sum)| {
+                    Some((of_resource(labels, resource), number(resource, sum.as_ref().and_then(value)?)))
+                });
+            let others = sum.others.iter().filter_map(|(resource, sum)| {
+                let amount = of_other(name, sum).and_then(|amount| Quantity::parse(amount).ok())?;
+                Some((of_resource(labels, resource), Number::from(amount.nano() as f64 / 1e9)))
+            });
+            both.chain(others)
+        });
+        page.family(FamilyKind::Gauge, &format!("{place}_{name}"), &in_units(help), rows);
     }
 }
 
@@ -105,7 +100,7 @@ fn of_other<'a>(name: &str, sum: &'a v1::AllocatedAmount) -> Option<&'a str> {
 }
 
 /// Recommendations of what runs; how many containers of workloads there are.
-fn by_workload(text: &mut String, kept: &StoredRecommendations, most: usize) -> usize {
+fn by_workload(page: &mut Page, kept: &StoredRecommendations, most: usize) -> usize {
     let is_same = |a: &v1::Recommendation, b: &v1::Recommendation| {
         a.container == b.container
             && a.workload == b.workload
@@ -115,7 +110,7 @@ fn by_workload(text: &mut String, kept: &StoredRecommendations, most: usize) -> 
     // What is kept is in the order of its places, so that one container's resources stand side by side. Only the rows that
     // are shown are looked at closely: there may be a hundred times as many.
     let mut count = 0;
-    let mut shown: Vec<(String, Vec<&v1::Recommendation>)> = Vec::new();
+    let mut shown: Vec<(Labels, Vec<&v1::Recommendation>)> = Vec::new();
     let mut before: Option<&v1::Recommendation> = None;
     for r in kept.all().filter(|r| r.replicas > 0) {
         let is_next = !before.is_some_and(|before| is_same(before, r));
@@ -130,17 +125,17 @@ fn by_workload(text: &mut String, kept: &StoredRecommendations, most: usize) -> 
         }
     }
     for Column { name, help, value } in &OF_WORKLOADS {
-        let name = format!("workload_{name}");
-        head(text, &name, help);
-        for (labels, both) in &shown {
-            both.iter().for_each(|r| row(text, &name, labels, &r.resource, value(r)));
-        }
+        let rows = shown.iter().flat_map(|(labels, both)| {
+            both.iter()
+                .filter_map(|r| Some((of_resource(labels, &r.resource), number(&r.resource, value(r)?))))
+        });
+        page.family(FamilyKind::Gauge, &format!("workload_{name}"), &in_units(help), rows);
     }
     count
 }
 
-fn of_container(r: &v1::Recommendation) -> String {
-    labels(&[
+fn of_container(r: &v1::Recommendation) -> Labels {
+    labels([
         ("cluster", &r.cluster),
         ("namespace", &r.namespace),
         ("workload", &r.workload),
@@ -148,30 +143,21 @@ fn of_container(r: &v1::Recommendation) -> String {
     ])
 }
 
-fn head(text: &mut String, name: &str, help: &str) {
-    let _ = writeln!(
-        text,
-        "# TYPE {PREFIX}{name} gauge\n# HELP {PREFIX}{name} {help}: cpu in cores, memory in bytes, others in their units."
-    );
+fn in_units(help: &str) -> String {
+    format!("{help}: cpu in cores, memory in bytes, others in their units.")
 }
 
-/// A value in the base unit of its resource; nothing where there is none.
-fn row(text: &mut String, name: &str, labels: &str, resource: &str, value: Option<u64>) {
-    let Some(value) = value else { return };
-    let _ = match resource {
-        "cpu" => writeln!(text, "{PREFIX}{name}{{{labels},resource=\"cpu\"}} {}", value as f64 / 1e3),
-        _ => writeln!(text, "{PREFIX}{name}{{{labels},resource=\"{resource}\"}} {value}"),
-    };
+/// A value in the base unit of its resource.
+fn number(resource: &str, value: u64) -> Number {
+    if resource == "cpu" { Number::from(value as f64 / 1e3) } else { Number::from(value) }
 }
 
-/// Labels, their values escaped (OpenMetrics 1.0, "Text Format").
-fn labels(pairs: &[(&str, &str)]) -> String {
-    pairs.iter().map(|(key, value)| label(key, value)).collect::<Vec<_>>().join(",")
+fn labels<const N: usize>(pairs: [(&'static str, &String); N]) -> Labels {
+    Labels::of(pairs.map(|(name, value)| (name, value.clone())))
 }
 
-fn label(key: &str, value: &str) -> String {
-    let escaped = shown::spelt(value).replace('\\', "\\\\").replace('"', "\\\"");
-    format!("{key}=\"{escaped}\"")
+fn of_resource(labels: &Labels, resource: &str) -> Labels {
+    labels.and([("resource", resource)])
 }
 
 #[cfg(test)]
@@ -197,9 +183,9 @@ mod tests {
             ..Default::default()
         };
         let kept = StoredRecommendations::of([of("deployment/w", 2), of("deployment/gone", 0)]);
-        let text = rows(&sums, &kept, 2);
-        let has = |line: &str| assert!(text.contains(&format!("{PREFIX}{line}\n")), "{line} not in {text}");
-        has("node_allocatable{cluster=\"x\",node=\"a\\\"b\",resource=\"cpu\"} 4");
+        let text = rows(&sums, &kept, 2).finish();
+        let has = |line: &str| assert!(text.contains(&format!("{OWN}_{line}\n")), "{line} not in {text}");
+        has("node_allocatable{cluster=\"x\",node=\"a\\\"b\",resource=\"cpu\"} 4.0");
         has("node_requested{cluster=\"x\",node=\"c\",resource=\"cpu\"} 1.5");
         has("node_requested{cluster=\"x\",node=\"c\",resource=\"example.com/x\"} 1.5");
         has("rows_left_out{of=\"nodes\"} 1");
@@ -213,7 +199,7 @@ mod tests {
             |workload| v1::Recommendation { resource: "cpu".into(), request: Some(250), ..of(workload, 1) };
         let kept =
             StoredRecommendations::of([of("a", 1), cpu("a"), of("b", 1), cpu("b"), of("c", 1), cpu("c")]);
-        let text = rows(&sums, &kept, 2);
+        let text = rows(&sums, &kept, 2).finish();
         let shown = text.lines().filter(|line| line.contains("workload_recommended{")).count();
         assert_eq!(shown, 4, "both resources of the first two: {text}");
         assert!(text.contains("rows_left_out{of=\"containers\"} 1\n"), "{text}");

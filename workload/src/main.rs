@@ -3,7 +3,7 @@
 //!
 //! Owns no knowledge of cgroups or of Evenkeel: to them it is any program. Only the standard library and nix are used,
 //! so that it also links statically:
-//! `cargo rustc -p evenkeel-tests --bin evenkeel-workload -- -C target-feature=+crt-static`.
+//! `cargo rustc -p evenkeel-workload -- -C target-feature=+crt-static`.
 //!
 //! Every mode prints one line when it has reached its state and ends with status 0 on SIGTERM or SIGINT, also as the
 //! first process of a container, for which the kernel drops signals without a handler.
