@@ -32,7 +32,8 @@ use tokio::sync::{Notify, watch};
 use tonic::server::NamedService;
 use tonic::transport::Server;
 use tracing::{info, warn};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::acting::Acting;
 use crate::api::Context;
@@ -65,15 +66,17 @@ const KEEPALIVE: Duration = Duration::from_secs(20);
 /// # Errors
 /// When the filter cannot be read.
 pub fn logging(filter: &str) -> anyhow::Result<()> {
-    let filter: EnvFilter = filter.parse().with_context(|| format!("log level {filter:?}"))?;
+    let filter =
+        evenkeel_settings::targets(filter).map_err(|error| anyhow::anyhow!("--log-level: {error}"))?;
     let is_terminal = io::stderr().is_terminal();
     let form = if is_terminal { LogLineFormat::Text { coloured: true } } else { LogLineFormat::Json };
     let writer = move || Lines::new(io::stderr(), form);
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+    let registry = tracing_subscriber::registry().with(filter);
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
     if is_terminal {
-        lines.init();
+        registry.with(lines).init();
     } else {
-        lines.json().flatten_event(true).init();
+        registry.with(lines.json().flatten_event(true)).init();
     }
     Ok(())
 }

@@ -99,9 +99,9 @@ async fn what_is_allocated_is_told_by_node_namespace_and_cluster() {
     })
     .await;
     for line in [
-        "node_requested{cluster=\"test\",node=\"node-1\",resource=\"cpu\"} 1",
-        "namespace_quota_requests{cluster=\"test\",namespace=\"shop\",resource=\"cpu\"} 2",
-        "cluster_allocatable{cluster=\"test\",resource=\"cpu\"} 7",
+        "node_requested{cluster=\"test\",node=\"node-1\",resource=\"cpu\"} 1.0",
+        "namespace_quota_requests{cluster=\"test\",namespace=\"shop\",resource=\"cpu\"} 2.0",
+        "cluster_allocatable{cluster=\"test\",resource=\"cpu\"} 7.0",
         "workload_limit{cluster=\"test\",namespace=\"shop\",workload=\"deployment/w0\",container=\"main\",resource=\"memory\"} \
          2147483648",
         "rows_left_out{of=\"nodes\"} 0",

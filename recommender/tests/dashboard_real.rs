@@ -8,13 +8,16 @@
 mod browser;
 mod common;
 
+use std::net::SocketAddr;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use browser::{Browser, axe, target};
 use common::{Agent, Link, Running, until};
 use evenkeel_proto::v1;
 use evenkeel_recommender::identity::Role;
 use evenkeel_recommender::identity::tokens::{TokenEntry, TokenFile};
+use evenkeel_tests::daemon::free_port;
 
 /// A name of others that would do something, if any page forgot what it is.
 const HOSTILE: &str = "x\"><script>window.hacked=1</script><img src=x onerror=window.hacked=1>'&\u{202e}";
@@ -112,6 +115,15 @@ async fn cluster(running: &Running) -> (Agent, Link) {
         first.get_or_insert((agent, link));
     }
     first.unwrap()
+}
+
+/// Measures up to the present every second, so that pages of the last minute have something to show however long a test takes.
+async fn follow(mut agent: Agent, mut link: Link) {
+    while link.try_send(agent.measure(1)).await && link.next_ack().await.is_some() {
+        let measured = SystemTime::UNIX_EPOCH + Duration::from_micros(agent.time_usec);
+        // Nothing to wait for where it is behind.
+        tokio::time::sleep(measured.duration_since(SystemTime::now()).unwrap_or_default()).await;
+    }
 }
 
 /// One workload gets a name that would do something.
@@ -213,7 +225,7 @@ async fn start(dir: &Path) -> (Running, String, [String; 2]) {
 async fn every_page_tells_its_story() {
     let dir = tempfile::tempdir().unwrap();
     let (running, base, [anna, bert]) = start(dir.path()).await;
-    let (mut agent, mut link) = cluster(&running).await;
+    let (mut agent, link) = cluster(&running).await;
     let browser = Browser::start(true).await;
     let axe = axe();
     assert!(
@@ -241,7 +253,7 @@ async fn every_page_tells_its_story() {
     browser.until("document.getElementById('live').textContent === 'live'").await;
     let used = browser.script("return document.querySelector('[data-live=cpu-used]').textContent").await;
     agent.use_at = Some(|_, _| (400, 100 << 20));
-    link.send(agent.measure(5)).await;
+    tokio::spawn(follow(agent, link));
     browser.until(&format!("document.querySelector('[data-live=cpu-used]').textContent !== {used}")).await;
 
     workloads(&look).await;
@@ -251,8 +263,7 @@ async fn every_page_tells_its_story() {
 
     // Keys.
     browser.open(&format!("{base}/ui/")).await;
-    browser.press("gn").await;
-    browser.until("location.pathname === '/ui/nodes'").await;
+    browser.go("gn", "/ui/nodes").await;
     browser.press("?").await;
     browser.until("document.getElementById('help').open").await;
 
@@ -429,7 +440,7 @@ fn alone(dir: &Path, port: u16) -> Alone {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_nodes_own_pages_tell_their_story() {
     let dir = tempfile::tempdir().unwrap();
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
     let _agent = alone(dir.path(), free.port());
     until(|| async { tokio::net::TcpStream::connect(free).await.ok() }).await;
     let browser = Browser::start(true).await;
@@ -442,8 +453,7 @@ async fn a_nodes_own_pages_tell_their_story() {
     look.at("alone-node", "/ui/", &["node-alone", "Scores and knobs, wanted and actual", "Pods may request"])
         .await;
     browser.until("document.getElementById('live').textContent === 'live'").await;
-    browser.press("gd").await;
-    browser.until("location.pathname === '/ui/decisions'").await;
+    browser.go("gd", "/ui/decisions").await;
     look.at("alone-decisions", "/ui/decisions", &["decisions of this node", "agent"]).await;
     assert_eq!(browser.count("nav a").await, 2, "a node has no other pages");
 }

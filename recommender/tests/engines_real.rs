@@ -308,7 +308,7 @@ fn a_closed_engine_is_reached_with_its_authority_and_password_and_not_without() 
     let given = history(today(), 1);
     let deadline = Instant::now() + PATIENCE;
     while let Err(error) = write(&section, &given) {
-        assert!(error.is_transient() && Instant::now() < deadline, "{error}");
+        assert!(error.is_transient() && Instant::now() < deadline, "{error}\n{}", engine.told());
         thread::sleep(Duration::from_millis(100));
     }
     assert_same(&read_all(&section, today() - DAY, today(), given.len()).0, &given);

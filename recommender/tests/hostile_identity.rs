@@ -49,7 +49,8 @@ fn methods() -> Vec<String> {
 
 /// Every method and path of HTTP.
 fn routes() -> Vec<(String, String)> {
-    let document: serde_json::Value = serde_json::from_str(include_str!("../src/api/openapi.json")).unwrap();
+    let document: serde_json::Value =
+        serde_json::from_str(evenkeel_recommender::api::http::openapi()).unwrap();
     let mut found = Vec::new();
     for (path, methods) in document["paths"].as_object().unwrap() {
         let path = path.replace("{namespace}", "shop").replace("{name}", "web");
@@ -178,7 +179,7 @@ async fn a_stranger_of_this_machine_is_answered_health_alone() {
     link.acknowledged(2).await;
     // Where this test was built, others may not look.
     let program = dir.path().join("knock");
-    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    evenkeel_tests::stage::copied(&std::env::current_exe().unwrap(), &program).unwrap();
     for (path, mode) in [(dir.path(), 0o755), (&program, 0o755)] {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }

@@ -20,6 +20,7 @@ mod kubernetes_view;
 mod kubernetes_workloads;
 mod node_pods;
 mod objects;
+mod openapi;
 mod own_objects;
 mod pair;
 mod policies;

@@ -200,20 +200,6 @@ async fn rest_answers_and_refuses_by_the_table() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_openapi_document_names_exactly_the_paths_there_are() {
-    let dir = tempfile::tempdir().unwrap();
-    let running = Running::start(dir.path(), |_| {}).await;
-    let document = json(&http(running.http, "GET", "/openapi.json", "").await.1);
-    for (path, methods) in document["paths"].as_object().unwrap() {
-        for method in methods.as_object().unwrap().keys() {
-            let (status, text) = http(running.http, &method.to_uppercase(), path, "").await;
-            assert!(status != 405 && !text.contains("no such path"), "{method} {path}: {status} {text}");
-        }
-    }
-    running.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grpc_answers_what_rest_does_and_keeps_the_panic_switch() {
     let dir = tempfile::tempdir().unwrap();
     let running = Running::start(dir.path(), |_| {}).await;

@@ -6,7 +6,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-use super::element::{ElementSeed, Fields, Spot, typed};
+use super::element::{ElementSeed, Fields, Named, Spot, typed};
 use super::{Loader, list_of_kind};
 
 /// Key of a List under which a snapshot says which kinds it lists.
@@ -17,12 +17,12 @@ pub(super) fn items_kind(list: Option<&str>) -> Option<&str> {
     list.and_then(|kind| kind.strip_suffix("List")).filter(|kind| !kind.is_empty())
 }
 
-pub(super) struct DocumentVisitor<'a, 'b> {
+pub(super) struct DocumentVisitor<'a, 'b, F> {
     pub loader: &'a mut Loader<'b>,
-    pub fields: Fields,
+    pub fields: F,
 }
 
-impl<'de> Visitor<'de> for DocumentVisitor<'_, '_> {
+impl<'de, F: Fields> Visitor<'de> for DocumentVisitor<'_, '_, F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -90,7 +90,7 @@ impl<'de> Visitor<'de> for DocumentVisitor<'_, '_> {
         }
         match kind {
             Some(kind) if !kind.is_empty() && !kind.ends_with("List") => {
-                let element = typed(Spot::Alone, &kind, fields, Value::Object(before));
+                let element = typed(Spot::Alone, &kind, Named, Value::Object(before));
                 loader.take(Spot::Alone, &mut element.map_err(A::Error::custom)?).map_err(A::Error::custom)
             }
             Some(_) => Ok(()),
@@ -101,14 +101,14 @@ impl<'de> Visitor<'de> for DocumentVisitor<'_, '_> {
 }
 
 /// A list of objects, of one kind or each telling its own.
-struct ListSeed<'a, 'b> {
+struct ListSeed<'a, 'b, F> {
     loader: &'a mut Loader<'b>,
     list: &'a str,
     kind: Option<&'a str>,
-    fields: Fields,
+    fields: F,
 }
 
-impl<'de> DeserializeSeed<'de> for ListSeed<'_, '_> {
+impl<'de, F: Fields> DeserializeSeed<'de> for ListSeed<'_, '_, F> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -116,7 +116,7 @@ impl<'de> DeserializeSeed<'de> for ListSeed<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for ListSeed<'_, '_> {
+impl<'de, F: Fields> Visitor<'de> for ListSeed<'_, '_, F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

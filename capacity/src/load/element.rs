@@ -3,11 +3,17 @@
 use std::fmt;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{
+    Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor,
+};
 use serde_json::Value;
 use serde_path_to_error::{Path, Track};
 
+use super::stream::why;
 use crate::object::Object;
+
+/// Largest text whose broken field is looked for, bytes. Objects of an API server have at most 1.5 MiB, nearly all a hundredth.
+const MOST_FOLLOWED: usize = 1 << 20;
 
 /// What was read.
 #[derive(Debug)]
@@ -20,10 +26,70 @@ pub(super) enum Element {
 
 /// Whether an error names the field. To follow every field costs a third of the reading, so that large texts are read
 /// without, and what turns out to be broken a second time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fields {
-    Named,
-    Unnamed,
+pub(super) trait Fields: Copy {
+    /// Reads what is an object of this kind.
+    fn read<'de, T: DeserializeOwned, D: Deserializer<'de>>(
+        self,
+        spot: Spot<'_>,
+        kind: &str,
+        deserializer: D,
+    ) -> Result<T, D::Error>;
+}
+
+/// It does.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Named;
+
+/// It does not.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unnamed;
+
+impl Fields for Named {
+    fn read<'de, T: DeserializeOwned, D: Deserializer<'de>>(
+        self,
+        spot: Spot<'_>,
+        kind: &str,
+        deserializer: D,
+    ) -> Result<T, D::Error> {
+        let value = Value::deserialize(deserializer).map_err(|error| spot.at(kind, None, error))?;
+        tracked(&value).map_err(|(field, error)| spot.at(kind, Some(&field), D::Error::custom(error)))
+    }
+}
+
+impl Fields for Unnamed {
+    fn read<'de, T: DeserializeOwned, D: Deserializer<'de>>(
+        self,
+        _: Spot<'_>,
+        _: &str,
+        deserializer: D,
+    ) -> Result<T, D::Error> {
+        T::deserialize(deserializer)
+    }
+}
+
+/// Reads a value, or tells the field that is broken. From values alone: each kind of source that is followed doubles the
+/// program.
+pub(super) fn tracked<T: DeserializeOwned>(value: &Value) -> Result<T, (Path, serde_json::Error)> {
+    let mut track = Track::new();
+    T::deserialize(serde_path_to_error::Deserializer::new(value, &mut track))
+        .map_err(|error| (track.path(), error))
+}
+
+/// Reads what is broken a second time: the error names the field, with the place of the first, which knows it. Of a large
+/// text it is the first: as a value it may take thirty times its room.
+pub(super) fn again<T>(
+    spot: Spot<'_>,
+    text: &[u8],
+    first: &serde_json::Error,
+    read: impl FnOnce() -> Result<T, serde_json::Error>,
+) -> Result<T, serde_json::Error> {
+    if text.len() > MOST_FOLLOWED {
+        return Err(serde_json::Error::custom(format_args!("{spot}: {first}")));
+    }
+    let (line, column) = (first.line(), first.column());
+    read().map_err(|second| {
+        serde_json::Error::custom(format_args!("{} at line {line} column {column}", why(&second)))
+    })
 }
 
 /// Where an object stands, for errors.
@@ -45,13 +111,11 @@ impl Spot<'_> {
     }
 
     /// The error with the field.
-    fn at<E: serde::de::Error>(self, kind: &str, field: &Path, error: E) -> E {
+    fn at<E: serde::de::Error>(self, kind: &str, field: Option<&Path>, error: E) -> E {
         let prefix = self.prefix(kind);
-        // The object itself is the field when its text ends too soon.
-        if field.iter().next().is_none() {
-            E::custom(format_args!("{prefix}{error}"))
-        } else {
-            E::custom(format_args!("{prefix}{field}: {error}"))
+        match field.filter(|field| field.iter().next().is_some()) {
+            Some(field) => E::custom(format_args!("{prefix}{field}: {error}")),
+            None => E::custom(format_args!("{prefix}{error}")),
         }
     }
 }
@@ -69,22 +133,15 @@ impl fmt::Display for Spot<'_> {
 pub(super) fn typed<'de, D: Deserializer<'de>>(
     spot: Spot<'_>,
     kind: &str,
-    fields: Fields,
+    fields: impl Fields,
     deserializer: D,
 ) -> Result<Element, D::Error> {
     macro_rules! read {
-        ($variant:ident) => {{
-            if fields == Fields::Unnamed {
-                return Deserialize::deserialize(deserializer)
-                    .map(|object| Element::Known(Object::$variant(Box::new(object))));
-            }
-            let mut track = Track::new();
-            let tracked = serde_path_to_error::Deserializer::new(deserializer, &mut track);
-            match Deserialize::deserialize(tracked) {
-                Ok(object) => Ok(Element::Known(Object::$variant(Box::new(object)))),
-                Err(error) => Err(spot.at(kind, &track.path(), error)),
-            }
-        }};
+        ($variant:ident) => {
+            fields
+                .read(spot, kind, deserializer)
+                .map(|object| Element::Known(Object::$variant(Box::new(object))))
+        };
     }
     match kind {
         "Node" => read!(Node),
@@ -112,14 +169,14 @@ pub(super) fn typed<'de, D: Deserializer<'de>>(
 
 /// One object of a list.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ElementSeed<'a> {
+pub(super) struct ElementSeed<'a, F> {
     pub spot: Spot<'a>,
     /// Kind of everything in the list; `None` = each tells its own.
     pub kind: Option<&'a str>,
-    pub fields: Fields,
+    pub fields: F,
 }
 
-impl<'de> DeserializeSeed<'de> for ElementSeed<'_> {
+impl<'de, F: Fields> DeserializeSeed<'de> for ElementSeed<'_, F> {
     type Value = Element;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Element, D::Error> {
@@ -130,7 +187,7 @@ impl<'de> DeserializeSeed<'de> for ElementSeed<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for ElementSeed<'_> {
+impl<'de, F: Fields> Visitor<'de> for ElementSeed<'_, F> {
     type Value = Element;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -150,7 +207,7 @@ impl<'de> Visitor<'de> for ElementSeed<'_> {
                 while let Some((key, value)) = map.next_entry::<String, Value>()? {
                     before.insert(key, value);
                 }
-                return typed(spot, &kind, fields, Value::Object(before)).map_err(A::Error::custom);
+                return typed(spot, &kind, Named, Value::Object(before)).map_err(A::Error::custom);
             }
             if key == "apiVersion" {
                 map.next_value::<IgnoredAny>()?;

@@ -17,7 +17,7 @@ use std::io::Read;
 use serde::de::Deserializer;
 
 use document::DocumentVisitor;
-use element::{Element, Fields, Spot, typed};
+use element::{Element, Named, Spot, Unnamed, again, typed};
 pub use members::{Members, Rest};
 use pieces::Readings;
 pub use pieces::{Parsed, Piece, Pieces};
@@ -64,11 +64,10 @@ const SKIPPED_KINDS: usize = 64;
 /// # Errors
 /// With the field that is broken.
 pub fn object(kind: &str, json: &[u8]) -> Result<Option<Object>, String> {
-    let read = |fields| {
-        let mut json = serde_json::Deserializer::from_slice(json);
-        typed(Spot::Alone, kind, fields, &mut json)
-    };
-    match read(Fields::Unnamed).or_else(|_| read(Fields::Named)) {
+    let text = || serde_json::Deserializer::from_slice(json);
+    let read = typed(Spot::Alone, kind, Unnamed, &mut text());
+    let named = || typed(Spot::Alone, kind, Named, &mut text());
+    match read.or_else(|first| again(Spot::Alone, json, &first, named)) {
         Ok(Element::Known(object)) => Ok(Some(object)),
         Ok(Element::Skipped(_)) => Ok(None),
         Err(error) => Err(error.to_string()),
@@ -120,7 +119,7 @@ impl<'a> Loader<'a> {
     /// # Errors
     /// The deserialiser's, with the list and index of the object that is broken, or there twice.
     pub fn document<'de, D: Deserializer<'de>>(&mut self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(DocumentVisitor { loader: self, fields: Fields::Named })
+        deserializer.deserialize_map(DocumentVisitor { loader: self, fields: Named })
     }
 
     /// Reads every document of a JSON text.
@@ -158,11 +157,14 @@ impl<'a> Loader<'a> {
     }
 
     fn rest(&mut self, rest: &Rest) -> Result<(), StreamError> {
-        let mut read = |fields| {
-            let mut json = serde_json::Deserializer::from_slice(rest.text());
-            json.deserialize_map(DocumentVisitor { loader: self, fields })
-        };
-        read(Fields::Unnamed).or_else(|_| read(Fields::Named)).map_err(|error| rest.error(&error))
+        let text = || serde_json::Deserializer::from_slice(rest.text());
+        text()
+            .deserialize_map(DocumentVisitor { loader: self, fields: Unnamed })
+            .or_else(|first| {
+                let named = || text().deserialize_map(DocumentVisitor { loader: self, fields: Named });
+                again(Spot::Alone, rest.text(), &first, named)
+            })
+            .map_err(|error| rest.error(&error))
     }
 
     /// Takes in one object.

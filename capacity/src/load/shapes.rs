@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::element::{Element, Fields, Spot, typed};
+use super::element::{Element, Named, Spot, tracked, typed};
 use crate::answer::Shape;
 use crate::cluster::Builder;
 use crate::object::{
@@ -59,7 +59,7 @@ impl Manifest {
     }
 
     fn take_other(&mut self, kind: &str, document: &Value) -> Result<(), ShapeError> {
-        let read = typed(Spot::Alone, kind, Fields::Named, document);
+        let read = typed(Spot::Alone, kind, Named, document);
         match read.map_err(|error| ShapeError::Field(error.to_string()))? {
             Element::Known(object) if Builder::applies(&object) => self.objects.push(object),
             _ => {
@@ -116,12 +116,12 @@ pub fn shapes(document: &Value) -> Result<Vec<Shape>, ShapeError> {
 /// Reads a part of the document; an error names the field from the document's own beginning.
 fn field<T: DeserializeOwned>(document: &Value, place: &[&str]) -> Result<T, ShapeError> {
     let value = place.iter().fold(document, |value, key| &value[*key]);
-    serde_path_to_error::deserialize(value).map_err(|error| {
-        let path = error.path().to_string();
+    tracked(value).map_err(|(path, error)| {
+        let path = path.to_string();
         let inner = (path != ".").then_some(path.as_str());
         let path: Vec<&str> = place.iter().copied().chain(inner).collect();
         let separator = if path.is_empty() { "" } else { ": " };
-        ShapeError::Field(format!("{}{separator}{}", path.join("."), error.inner()))
+        ShapeError::Field(format!("{}{separator}{error}", path.join(".")))
     })
 }
 

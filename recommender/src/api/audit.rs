@@ -7,35 +7,49 @@ use evenkeel_proto::v1;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::http::{Json, Problem, Site, allowed, parameters};
-use crate::audit::service::{AuditQueryError, filter, list, page};
+use super::answers::AuditPage;
+use super::http::{Json, Problem, Refusal, Site, allowed, parameters};
+use crate::audit::service::{AuditQueryError, filter, list};
 use crate::identity::{Identity, Role};
 
-const PLACE: &str = "/api/v1/audit";
+pub(super) const PLACE: &str = "/api/v1/audit";
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+#[into_params(parameter_in = Query)]
 struct AuditQuery {
+    /// Only objects of this namespace; all, and what belongs to none, without.
     namespace: String,
+    /// Policy, LimitRange, ResourceQuota, PanicSwitch, JoinToken, Certificate, Node, Token or Authority.
     kind: String,
+    /// Only this object.
     name: String,
+    /// A word of who, or all of it.
     who: String,
+    /// Only these: done, refused, failed or unknown.
     outcome: String,
-    /// RFC 3339; empty = no bound.
+    /// From then on, such as 2026-01-31T12:00:00Z.
     since: String,
+    /// Before then.
     until: String,
+    /// Entries of a page, at most 1000, 100 where it is not given; one with large objects has fewer.
     limit: u32,
+    /// nextPageToken of the page before.
     page_token: String,
 }
 
-/// Changes and attempts, newest first.
-pub(super) async fn changes(From(site): From<Site>, request: Request) -> Result<Json, Problem> {
+/// Changes and refused attempts, newest first.
+#[utoipa::path(
+    get, path = PLACE, operation_id = "listChanges", params(AuditQuery),
+    responses((status = OK, description = "A page of the audit record", body = AuditPage), Refusal)
+)]
+pub(super) async fn changes(From(site): From<Site>, request: Request) -> Result<Json<AuditPage>, Problem> {
     let asked: AuditQuery = parameters(&request)?;
     let identity = Identity::of(request.extensions());
     allowed(&identity, Role::View, &asked.namespace, PLACE).await?;
     let filter = wire(asked).and_then(filter).map_err(problem)?;
     let found = site.ask_context(PLACE, move |context| list(context, &filter)).await?;
-    found.map(|found| Json(page(found))).map_err(problem)
+    found.map(|found| Json(found.into())).map_err(problem)
 }
 
 fn wire(asked: AuditQuery) -> Result<v1::ListChangesRequest, AuditQueryError> {

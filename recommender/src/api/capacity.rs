@@ -17,18 +17,18 @@ use evenkeel_capacity::question::Whole;
 use evenkeel_proto::v1::{self, capacity_service_server::CapacityService};
 use futures::{Stream, StreamExt};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::Context;
+use super::answers::{EstimateAnswer, EstimateQuestion, WatchedAnswer};
 use super::grpc::Api;
-use super::http::{Json, Problem, Site, parameters};
+use super::http::{Json, Problem, Refusal, Site, parameters};
 use crate::capacity::pool::{Busy, StillWanted};
 use crate::capacity::read::{self, CapacityRequest, Interrupted, Types};
 use crate::capacity::reported::Reported;
-use crate::capacity::watch::{MissingAnswer, WatchedQuestion};
 use crate::capacity::{self, EstimateError};
 
 /// Largest question in one gRPC message, which is in memory as a whole; HTTP takes `capacity.max_snapshot` as a stream.
@@ -159,7 +159,14 @@ async fn send(body: Body, chunks: mpsc::Sender<Result<Bytes, axum::Error>>) {
     }
 }
 
-async fn estimate(From(site): From<Site>, request: HttpRequest) -> Result<HttpResponse, Problem> {
+/// How many more pods fit, over what agents report or a posted snapshot; given up when the caller leaves.
+///
+/// The question is read as it arrives in JSON, or in YAML of at most 16 MiB.
+#[utoipa::path(
+    post, path = ESTIMATE, operation_id = "estimateCapacity", request_body = EstimateQuestion,
+    responses((status = OK, description = "The answer in the form of evenkeel capacity -o json", body = EstimateAnswer), Refusal)
+)]
+pub(super) async fn estimate(From(site): From<Site>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let context = site.context(ESTIMATE)?;
     let most = context.config.now().capacity.max_snapshot.get();
     let length = request.headers().get(header::CONTENT_LENGTH);
@@ -191,38 +198,38 @@ fn text(whole: &Whole) -> String {
     serde_json::to_string(whole).expect("an answer has only text keys and finite numbers")
 }
 
-async fn watched(From(site): From<Site>, request: HttpRequest) -> Result<Json, Problem> {
+/// Answers to the questions of `[[capacity.watch]]` over time, with their trend.
+#[utoipa::path(
+    get, path = WATCHED, operation_id = "watchedCapacity",
+    responses((status = OK, description = "One entry for each question", body = Vec<WatchedAnswer>), Refusal)
+)]
+pub(super) async fn watched(
+    From(site): From<Site>,
+    request: HttpRequest,
+) -> Result<Json<Vec<WatchedAnswer>>, Problem> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct NoParameters {}
     let NoParameters {} = parameters(&request)?;
     let context = site.context(WATCHED)?;
     let lines = context.watched.lines(&context.config.now().capacity);
-    Ok(Json(lines.iter().map(line_object).collect()))
+    Ok(Json(lines.into_iter().map(Into::into).collect()))
 }
 
-fn line_object(line: &WatchedQuestion) -> Value {
-    let answers = line.points.iter().map(|point| {
-        json!({ "time": super::convert::time(point.time_usec), "count": point.count, "binding": point.binding })
-    });
-    json!({
-        "question": line.question,
-        "intervalSeconds": line.interval_seconds,
-        "answers": answers.collect::<Vec<_>>(),
-        "perDay": line.trend.map(|trend| trend.per_day),
-        "daysUntilNone": line.trend.and_then(|trend| trend.days_until_none),
-        "trouble": line.trouble.as_ref().map(MissingAnswer::why),
-    })
-}
-
-#[derive(Deserialize, Default)]
+#[derive(Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
 struct InCluster {
+    /// Which cluster, where agents of several report.
     cluster: String,
 }
 
-/// The cluster as agents reported it, as one List that is sent while it is made.
-async fn snapshot(From(site): From<Site>, request: HttpRequest) -> Result<HttpResponse, Problem> {
+/// The cluster as agents reported it, in Kubernetes objects; sent while it is made.
+#[utoipa::path(
+    get, path = SNAPSHOT, operation_id = "snapshotCapacity", params(InCluster),
+    responses((status = OK, description = "A List", body = Object), Refusal)
+)]
+pub(super) async fn snapshot(From(site): From<Site>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let InCluster { cluster } = parameters(&request)?;
     let context = site.context(SNAPSHOT)?;
     let reported = capacity::gather(&context, &cluster).map_err(|why| Problem {

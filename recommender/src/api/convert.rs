@@ -1,6 +1,4 @@
-//! Owns the translation of the state to the messages and JSON forms of the interfaces.
-
-mod json;
+//! Owns the translation of the state to the messages of the interfaces.
 
 use evenkeel_proto::v1;
 use evenkeel_store::key::NodeKey;
@@ -9,7 +7,6 @@ use evenkeel_store::state::StoreState;
 use crate::allocated::Allocated;
 use crate::recommend::class_on_the_wire;
 use crate::recommend::pod::PodAdvice;
-pub(crate) use json::{event, namespace, node, pod, recommendation, time, updates, usage};
 
 /// The latest seconds of the containers of all nodes (or of one) that are in their node's newest second.
 pub(crate) fn live_now(state: &StoreState, node: &str) -> Vec<v1::ContainerUsage> {

@@ -96,7 +96,7 @@ impl Context {
         let state = self.engine.state().try_read()?;
         let advice = pod::advise_pod(&Desk { frozen, ..self.desk(&set, &before, &state) }, pod, &[]);
         drop(state);
-        self.advisor.times.add(began.elapsed());
+        self.advisor.times.observe(began.elapsed());
         Some(advice)
     }
 

@@ -1,5 +1,6 @@
 //! Owns the interfaces: gRPC, HTTP, metrics, and the forms of their answers. What is answered is made in `recommend`.
 
+pub(crate) mod answers;
 pub(crate) mod audit;
 pub(crate) mod capacity;
 pub(crate) mod convert;
@@ -185,7 +186,7 @@ impl Context {
         let state = self.engine.state().read();
         let advice = pod::advise_pod(&Desk { frozen, ..self.desk(&set, &kept, &state) }, pod, rules);
         drop(state);
-        self.advisor.times.add(began.elapsed());
+        self.advisor.times.observe(began.elapsed());
         advice
     }
 

@@ -9,11 +9,12 @@ use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
 use futures::StreamExt as _;
 use serde::Deserialize;
-use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
+use utoipa::ToSchema;
 
 use super::Context;
+use super::answers::{SeriesGap, SeriesLine, SeriesValue};
 use crate::recommend::series::{Piece, SeriesCursor, SeriesRequest, SeriesStep, places};
 use crate::recommend::usage::UsageScope;
 use crate::serve::ended;
@@ -23,21 +24,31 @@ use crate::turns::{NoTurn, QueueSlot};
 const OUTBOX: usize = 4;
 
 /// Parameters of `/api/v1/usage/series`.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+#[into_params(parameter_in = Query)]
 pub(super) struct SeriesQuery {
+    /// Only this namespace.
     pub(super) namespace: String,
+    /// Only this workload, such as deployment/web.
     workload: String,
+    /// Only this container.
     container: String,
+    /// `cpu` or `memory`.
+    #[param(required)]
     resource: String,
+    /// 1, 60 (where it is not given), 3600 or 86400.
     step_seconds: u64,
+    /// Since 1970; 0 = all that is kept.
     from_seconds: u64,
+    /// Not included; 0 = to the present.
     to_seconds: u64,
+    #[param(inline)]
     pub(super) format: Format,
 }
 
 /// Form of the answer.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Format {
     /// A JSON object a line: values, and gaps.
@@ -181,16 +192,20 @@ fn in_units(value: u64, resource: Resource) -> String {
 
 fn json_lines(piece: &Piece, resource: Resource) -> String {
     let mut text = String::new();
-    let mut line = |value: serde_json::Value| text.push_str(&format!("{value}\n"));
-    for (from, to) in &piece.gaps {
-        line(json!({ "series": piece.series, "gap": { "fromSeconds": from, "toSeconds": to } }));
+    let mut tell = |t: Option<u64>, value: Option<SeriesValue>, gap: Option<SeriesGap>| {
+        let line = SeriesLine { series: &piece.series, t, value, gap };
+        text.push_str(&serde_json::to_string(&line).expect("a line has only text keys and finite numbers"));
+        text.push('\n');
+    };
+    for &(from_seconds, to_seconds) in &piece.gaps {
+        tell(None, None, Some(SeriesGap { from_seconds, to_seconds }));
     }
-    for (time, value) in &piece.values {
+    for &(time, value) in &piece.values {
         let value = match resource {
-            Resource::Cpu => json!(*value as f64 / 1e6),
-            Resource::Memory => json!(value),
+            Resource::Cpu => SeriesValue::Cores(value as f64 / 1e6),
+            Resource::Memory => SeriesValue::Bytes(value),
         };
-        line(json!({ "series": piece.series, "t": time, "value": value }));
+        tell(Some(time), Some(value), None);
     }
     shown::json(text)
 }

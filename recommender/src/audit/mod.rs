@@ -22,11 +22,12 @@ mod ticket;
 /// The record's directory within the state directory.
 pub(crate) const FOLDER: &str = "audit";
 
-pub(crate) use entry::{AuditOutcome, Object};
+pub(crate) use entry::{AuditEntry, AuditOutcome, Object, ObjectText};
 pub(crate) use files::FileDigests;
 pub(crate) use inbox::offline;
 pub(crate) use layer::{Recorder, Why, watch};
 #[cfg(test)]
 pub(crate) use read::AuditFilter;
+pub(crate) use read::Page;
 pub(crate) use record::{Audit, AuditError};
 pub(crate) use ticket::{AuditedChange, Ticket, called};

@@ -2,7 +2,6 @@
 
 use evenkeel_model::causes::chain;
 use evenkeel_proto::v1::{self, audit_service_server::AuditService};
-use serde_json::{Value, json};
 use tonic::{Request, Response, Status};
 
 use super::entry::{AuditEntry, AuditOutcome, ObjectText};
@@ -94,42 +93,6 @@ impl From<AuditEntry> for v1::AuditEntry {
             left_out: entry.left_out,
         }
     }
-}
-
-/// A page as REST has it.
-pub(crate) fn page(page: Page) -> Value {
-    let text = |text: Option<ObjectText>| match text {
-        None => Value::Null,
-        // Cut text is no JSON any more.
-        Some(text) => serde_json::from_str(&text.text)
-            .unwrap_or_else(|_| json!({ "cut": text.text, "bytes": text.bytes })),
-    };
-    let time = |usec: u64| {
-        let at = i64::try_from(usec).ok().and_then(|usec| jiff::Timestamp::from_microsecond(usec).ok());
-        at.map(|at| at.to_string())
-    };
-    let entry = |entry: AuditEntry| {
-        json!({
-            "number": entry.number,
-            "time": time(entry.time_usec),
-            "who": entry.who,
-            "from": entry.from,
-            "method": entry.method,
-            "kind": entry.object.kind,
-            "namespace": entry.object.namespace,
-            "name": entry.object.name,
-            "before": text(entry.before),
-            "after": text(entry.after),
-            "outcome": entry.outcome.as_str(),
-            "reason": entry.reason,
-            "leftOut": entry.left_out,
-        })
-    };
-    json!({
-        "entries": page.entries.into_iter().map(entry).collect::<Vec<_>>(),
-        "nextPageToken": page.next.map(|number| number.to_string()),
-        "trouble": page.trouble,
-    })
 }
 
 #[tonic::async_trait]

@@ -62,7 +62,7 @@ pub struct Flags {
     /// Any other key, such as ingest.credits=10; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value, global = true)]
     set: Vec<(String, String)>,
-    /// Which log lines are shown: error, warn, info, debug, trace, or a tracing filter
+    /// Which log lines are shown: error, warn, info, debug, trace, or levels by target such as "info,evenkeel_store=debug"
     #[arg(long, value_name = "LEVEL", env = "RUST_LOG", default_value = "info", global = true)]
     pub log_level: String,
 }

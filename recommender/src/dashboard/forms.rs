@@ -8,8 +8,8 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use evenkeel_dashboard::frame::Tab;
 use evenkeel_dashboard::{page, url};
+use evenkeel_proto::v1;
 use evenkeel_proto::v1::recommender_service_server::RecommenderService as _;
-use evenkeel_proto::v1::{self};
 use tokio::sync::watch;
 use tonic::Code;
 

@@ -20,7 +20,8 @@ use serde_json::Value;
 
 use super::Dashboard;
 use crate::allocated::AT_MOST_USEC;
-use crate::api::{Context, convert};
+use crate::api::{Context, answers, convert};
+use crate::audit::{AuditEntry, Object};
 use crate::recommend::list;
 use crate::recommend::series::{SeriesRequest, SeriesStep, places, size, throttled};
 use crate::recommend::usage::{self, UsageScope};
@@ -459,21 +460,20 @@ pub(super) fn conditions(object: &Value) -> Vec<(String, String, String)> {
     all.into_iter().flatten().map(|c| (text(&c["type"]), text(&c["status"]), text(&c["message"]))).collect()
 }
 
-/// Entries of the audit record, of their JSON form.
-pub(super) fn changes(page: &Value) -> Vec<AuditChange> {
-    let one = |entry: &Value| {
-        let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
-        let (namespace, name) = (text("namespace"), text("name"));
+/// Entries of the audit record.
+pub(super) fn changes(entries: Vec<AuditEntry>) -> Vec<AuditChange> {
+    let one = |entry: AuditEntry| {
+        let Object { kind, namespace, name } = entry.object;
         let object = if namespace.is_empty() { name } else { format!("{namespace}/{name}") };
         AuditChange {
-            time: text("time"),
-            who: text("who"),
-            from: text("from"),
-            method: text("method"),
-            object: format!("{} {object}", text("kind")).trim().to_owned(),
-            outcome: text("outcome"),
-            why: text("reason"),
+            time: answers::time(entry.time_usec).unwrap_or_default(),
+            who: entry.who,
+            from: entry.from,
+            method: entry.method,
+            object: format!("{kind} {object}").trim().to_owned(),
+            outcome: entry.outcome.as_str().to_owned(),
+            why: entry.reason,
         }
     };
-    page["entries"].as_array().into_iter().flatten().map(one).collect()
+    entries.into_iter().map(one).collect()
 }

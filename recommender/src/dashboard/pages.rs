@@ -239,9 +239,9 @@ pub(super) async fn changes(From(dashboard): At, request: Request) -> Answer {
     let filter = service::filter(asked).map_err(crate::api::audit::problem)?;
     let read = dashboard.site.ask_context("/ui/changes", move |c| (service::list(c, &filter), switch(c)));
     let (found, switch) = read.await?;
-    let page = service::page(found.map_err(crate::api::audit::problem)?);
-    let next = page["nextPageToken"].as_str().unwrap_or_default();
-    let body = page::changes::body(&gather::changes(&page), &shown, next);
+    let found = found.map_err(crate::api::audit::problem)?;
+    let next = found.next.map(|number| number.to_string()).unwrap_or_default();
+    let body = page::changes::body(&gather::changes(found.entries), &shown, &next);
     let sheet = Sheet { namespace: &shown.namespace, ..sheet("Changes", Tab::Changes, None) };
     Ok(dashboard.page(&visit, sheet, &switch, &body))
 }

@@ -20,8 +20,6 @@ use std::sync::{PoisonError, RwLock};
 
 use evenkeel_log::private;
 use evenkeel_net::tls::SOON;
-use figment::Figment;
-use figment::providers::{Format as _, Toml};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -186,7 +184,7 @@ impl TokenFile {
     }
 
     fn parsed(text: &str) -> Result<Self, String> {
-        let read: Self = Figment::from(Toml::string(text)).extract().map_err(|e| wrong::told(text, &e))?;
+        let read: Self = evenkeel_settings::toml_value(text).map_err(|e| wrong::told(text, &e))?;
         let mut names = BTreeSet::new();
         for (at, entry) in read.token.iter().enumerate() {
             let told = |what: String| format!("{}: {what}", wrong::place(text, Some(at), None));

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use evenkeel_metrics::Histogram;
 use evenkeel_model::name::ResourceName;
 use evenkeel_model::quantity::Quantity;
 use evenkeel_model::resource_type::ResourceTypes;
@@ -22,11 +23,13 @@ use super::limits::Limits;
 use super::predefined::{self, Predefined};
 use super::rules::{self, Chosen};
 use super::stored::StoredRecommendations;
-use super::times::Times;
 use crate::config::Recommend;
 
 /// Answers kept at once, about 1 KiB each; when there are more, those that are no longer fresh go first, then all.
 const KEPT: usize = 100_000;
+
+/// Upper bounds of the times that answers about pods take, microseconds. A thousand is what is promised of 99 %.
+const ANSWER_BOUNDS_USEC: [u64; 9] = [50, 100, 250, 500, 1000, 2500, 5000, 10_000, 100_000];
 
 /// Whose past is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -155,8 +158,8 @@ pub struct Advisor {
     kept: Mutex<HashMap<Key, Arc<Raw>>>,
     /// The past of images and commands that many containers share.
     pub shared: SharedScopes,
-    /// How long pods' answers took.
-    pub times: Times,
+    /// How long pods' answers took inside the process, from the question read to the answer made.
+    pub times: Histogram<{ ANSWER_BOUNDS_USEC.len() }>,
     /// Pods answered with what was kept, because their callers could not wait.
     pub late: AtomicU64,
 }
@@ -184,7 +187,7 @@ impl Advisor {
             steps: [1; 2],
             kept: Mutex::default(),
             shared: SharedScopes::default(),
-            times: Times::default(),
+            times: Histogram::new(ANSWER_BOUNDS_USEC),
             late: AtomicU64::new(0),
         })
     }

@@ -20,7 +20,6 @@ pub mod series;
 mod startup;
 pub(crate) mod stated;
 pub mod stored;
-pub mod times;
 pub mod usage;
 mod whole;
 

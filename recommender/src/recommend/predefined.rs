@@ -9,8 +9,6 @@ use anyhow::Context as _;
 use evenkeel_model::quantity::Quantity;
 use evenkeel_rightsizing::Resource;
 use evenkeel_store::key::Image;
-use figment::Figment;
-use figment::providers::{Format, Toml};
 use serde::Deserialize;
 
 /// Tier of an answer that rests on these values.
@@ -58,7 +56,7 @@ impl Predefined {
     }
 
     fn parse(text: &str) -> anyhow::Result<Self> {
-        let file: PredefinedFile = Figment::from(Toml::string(text)).extract()?;
+        let file: PredefinedFile = evenkeel_settings::toml_value(text)?;
         let mut by_image = HashMap::new();
         for PredefinedImage { name, cpu, memory } in file.image {
             let image = Image::parse(&name).with_context(|| format!("{name:?} is no image"))?;

@@ -3,12 +3,17 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
+use evenkeel_tests::daemon::free_port;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::common::until;
+
+/// How long a page may take: less than whatever waits for any state.
+const PATIENCE: Duration = Duration::from_secs(50);
 
 /// A driver with one browser, which both end with it.
 pub(crate) struct Browser {
@@ -39,7 +44,7 @@ impl Browser {
     /// Starts one, with or without scripts in pages.
     pub(crate) async fn start(with_scripts: bool) -> Self {
         let profile = tempfile::tempdir().unwrap();
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let free = SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
         let driver = Command::new("chromedriver")
             .arg(format!("--port={}", free.port()))
             .stdout(Stdio::null())
@@ -70,7 +75,7 @@ impl Browser {
     fn end_session(&self) -> std::io::Result<()> {
         use std::io::{Read as _, Write as _};
         let mut stream = std::net::TcpStream::connect(self.at)?;
-        stream.set_read_timeout(Some(std::time::Duration::from_secs(10)))?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
         let head = format!(
             "DELETE /session/{} HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\n\r\n",
             self.session, self.at
@@ -112,15 +117,31 @@ impl Browser {
         self.post("execute/sync", json!({ "script": script, "args": [] })).await
     }
 
-    /// Waits until a script returns true; between two pages there is nothing to ask.
+    /// Waits until a script returns true.
     pub(crate) async fn until(&self, what: &str) {
+        let waiting = until(|| self.is(what));
+        if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
+            panic!("{} is not so at {}:\n{}", what, self.address().await, self.text().await);
+        }
+    }
+
+    /// Whether a script returns true; between two pages there is nothing to ask.
+    async fn is(&self, what: &str) -> Option<()> {
         let path = format!("/session/{}/execute/sync", self.session);
         let body = json!({ "script": format!("return Boolean({what})"), "args": [] }).to_string();
-        let is_so = || async {
-            let (status, text) = exchange(self.at, "POST", &path, &body).await;
-            (status == 200 && text.contains("\"value\":true")).then_some(())
-        };
-        until(is_so).await;
+        let (status, text) = exchange(self.at, "POST", &path, &body).await;
+        (status == 200 && text.contains("\"value\":true")).then_some(())
+    }
+
+    /// Goes where two keys lead. On a busy machine more time than a page allows may pass between them: then again.
+    pub(crate) async fn go(&self, keys: &str, path: &str) {
+        let is_there = format!("location.pathname === {}", json!(path));
+        until(|| async {
+            self.press(keys).await;
+            let arriving = until(|| self.is(&is_there));
+            tokio::time::timeout(Duration::from_secs(3), arriving).await.ok()
+        })
+        .await;
     }
 
     /// Waits until the page says something.

@@ -4,13 +4,15 @@ pub(crate) mod program;
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use evenkeel_recommender::config::{EngineKind, EngineSection};
+use evenkeel_tests::daemon::free_port;
+use evenkeel_tests::{machine, skip};
 
 /// Longer than any of them takes to start on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -117,6 +119,11 @@ impl Running {
         Self { product, dir, child, port }
     }
 
+    /// What it has logged.
+    pub(crate) fn told(&self) -> String {
+        told(self.dir.path())
+    }
+
     /// Its directory.
     pub(crate) fn dir(&self) -> PathBuf {
         self.dir.path().to_owned()
@@ -172,7 +179,7 @@ impl Drop for Running {
 /// Starts a program on a free port; on another where somebody was quicker.
 fn spawn(product: Product, dir: &Path) -> (Child, u16) {
     for _ in 0..5 {
-        let port = free_port();
+        let port = free_port().unwrap();
         if let Some(child) = spawn_at(product, dir, port) {
             return (child, port);
         }
@@ -183,13 +190,14 @@ fn spawn(product: Product, dir: &Path) -> (Child, u16) {
 /// Starts a program and waits until it is ready; nothing where it ends.
 fn spawn_at(product: Product, dir: &Path, port: u16) -> Option<Child> {
     let log = fs::OpenOptions::new().create(true).append(true).open(dir.join("log")).unwrap();
-    let mut command = product.command(dir, port, free_port());
+    let mut command = product.command(dir, port, free_port().unwrap());
     command.current_dir(dir).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
     let mut child = command.spawn().unwrap();
     let deadline = Instant::now() + PATIENCE;
     while child.try_wait().unwrap().is_none() {
         assert!(Instant::now() < deadline, "{product:?} is not ready: {}", told(dir));
-        if is_ready(product, port) {
+        // A stranger's answer at this port is none of its own: it has ended by then.
+        if is_ready(product, dir, port) && child.try_wait().unwrap().is_none() {
             return Some(child);
         }
         thread::sleep(Duration::from_millis(20));
@@ -201,16 +209,12 @@ fn told(dir: &Path) -> String {
     fs::read_to_string(dir.join("log")).unwrap_or_default()
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-fn is_ready(product: Product, port: u16) -> bool {
-    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
+fn is_ready(product: Product, dir: &Path, port: u16) -> bool {
     if product == Product::ClosedPrometheus {
-        // It listens once it is able to answer, or answers "not yet", which is tried again.
-        return true;
+        // Said once the port is its own. That it answers "not yet" for a while is left to who asks.
+        return told(dir).contains(&format!("\"Listening on\" address=127.0.0.1:{port}"));
     }
+    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
     let ask = format!("GET {} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", product.ready());
     let mut answer = String::new();
     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
@@ -221,18 +225,9 @@ fn is_ready(product: Product, port: u16) -> bool {
 
 /// Whether the program is there; says loudly that it is not, and fails where `CI` is set.
 pub(crate) fn is_here(product: Product) -> bool {
-    let program = product.program();
-    let found = std::env::var_os("PATH")
-        .is_some_and(|paths| std::env::split_paths(&paths).any(|dir| dir.join(program).is_file()));
-    if !found {
-        let ci = std::env::var("CI").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"));
-        assert!(!ci, "{program} is missing and must be there in CI: scripts/test engines installs it");
-        // Past the harness, which captures what the print macros write.
-        let said = writeln!(
-            std::io::stderr(),
-            "SKIPPED {product:?}: {program} is missing; scripts/test engines installs it"
-        );
-        assert!(said.is_ok());
+    let missing = machine::missing(&[product.program()]);
+    if let Some(program) = missing {
+        skip::report(&format!("{product:?}"), &format!("{program}: scripts/test engines installs it"));
     }
-    found
+    missing.is_none()
 }

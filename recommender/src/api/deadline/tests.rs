@@ -26,6 +26,9 @@ use crate::recommend::stored::Stored;
 /// Far above what the way through the program takes, far below what a test waits.
 const DEADLINE: &str = "2S";
 
+/// How often who needs an answer asks.
+const ATTEMPTS: usize = 5;
+
 /// Who asks.
 const ROOT: Peer = Peer::Local { uid: 0, gid: 0, pid: None };
 
@@ -95,6 +98,17 @@ impl Rig {
         release
     }
 
+    /// The answer to one who asks again, since on a busy machine the part of the deadline that is left for what was kept may
+    /// be too short.
+    async fn answer(&self, pod: &str) -> v1::RecommendPodResponse {
+        for _ in 1..ATTEMPTS {
+            if let Ok(answer) = self.call(pod, &[]).await {
+                return answer;
+            }
+        }
+        self.call(pod, &[]).await.unwrap()
+    }
+
     async fn call(&self, pod: &str, rules: &[&str]) -> Result<v1::RecommendPodResponse, tonic::Status> {
         let rules = rules.iter().map(|rule| (*rule).to_owned()).collect();
         let mut request = tonic::Request::new(v1::RecommendPodRequest { pod: pod.to_owned(), rules });
@@ -135,7 +149,7 @@ fn pod(workload: &str, image: &str) -> String {
 async fn a_call_that_cannot_wait_is_given_what_was_kept_and_told_its_age() {
     let rig = Rig::new();
     let held = rig.hold();
-    let answer = rig.call(&pod("web", "web:2"), &[]).await.unwrap();
+    let answer = rig.answer(&pod("web", "web:2")).await;
     let cpu = &answer.recommendations[0];
     assert!(answer.cached && !answer.loading);
     assert_eq!((cpu.request, cpu.raw, cpu.rule.as_str()), (Some(250), Some(260), "goal"));
@@ -147,7 +161,7 @@ async fn a_call_that_cannot_wait_is_given_what_was_kept_and_told_its_age() {
     assert_eq!(answer.containers[0].resources.unwrap().cpu_request_milli, Some(250));
     assert_eq!((answer.recommendations[1].request, answer.recommendations[1].tier.as_str()), (None, "none"));
     // Another workload of the same image is not "own".
-    let answer = rig.call(&pod("new", "web:1"), &[]).await.unwrap();
+    let answer = rig.answer(&pod("new", "web:1")).await;
     assert_eq!(
         (answer.recommendations[0].request, answer.recommendations[0].tier.as_str()),
         (Some(250), "image:tag")
@@ -157,7 +171,13 @@ async fn a_call_that_cannot_wait_is_given_what_was_kept_and_told_its_age() {
         let late = rig.call(&pod("new", image), rules).await.unwrap_err();
         assert_eq!(late.code(), tonic::Code::DeadlineExceeded, "{late:?}");
     }
-    let (status, body) = rig.post("/recommendedPodResources?timeout=500ms", &pod("web", "web:1")).await;
+    let mut tries = 1..ATTEMPTS;
+    let (status, body) = loop {
+        let answer = rig.post("/recommendedPodResources?timeout=500ms", &pod("web", "web:1")).await;
+        if answer.0 != 504 || tries.next().is_none() {
+            break answer;
+        }
+    };
     assert_eq!((status, &body["evenkeel"]["cached"]), (200, &Value::Bool(true)), "{body}");
     assert_eq!(body["containers"][0]["resources"]["requests"]["cpu"], "250m");
     assert!(body["containers"][0]["evenkeel"]["cpu"]["ageSeconds"].as_u64() >= Some(60), "{body}");
@@ -167,7 +187,7 @@ async fn a_call_that_cannot_wait_is_given_what_was_kept_and_told_its_age() {
     assert_eq!(rig.context.advisor.late.load(Ordering::Relaxed), 3);
     // With time again, the answer is fresh: nothing is known.
     drop(held);
-    let answer = rig.call(&pod("web", "web:2"), &[]).await.unwrap();
+    let answer = rig.answer(&pod("web", "web:2")).await;
     assert!(!answer.cached && answer.recommendations[0].request.is_none());
     rig.threads.stop();
 }
@@ -179,18 +199,18 @@ async fn policies_and_the_switch_hold_for_what_was_kept() {
         r#", "resourcesPolicy": {"containers": [{"name": "*", "requests": {"cpu": {"max": "100m"}}}]}"#,
     );
     let held = rig.hold();
-    let answer = rig.call(&pod("web", "web:1"), &[]).await.unwrap();
+    let answer = rig.answer(&pod("web", "web:1")).await;
     assert_eq!((answer.policy.as_str(), answer.recommendations[0].request), ("shop/p", Some(100)));
     assert_eq!(answer.recommendations[0].capped_by, ["policy max", "largest node"]);
     assert_eq!(answer.containers[0].resources.unwrap().cpu_request_milli, Some(100));
     rig.policy(r#", "updatePolicy": {"mode": "off"}"#);
-    let answer = rig.call(&pod("web", "web:1"), &[]).await.unwrap();
+    let answer = rig.answer(&pod("web", "web:1")).await;
     assert_eq!(answer.containers[0].resources.unwrap().cpu_request_milli, None);
     rig.policy("");
     drop(held);
     rig.context.engine.set_panic(evenkeel_model::panic::Panic::Freeze, "drill".into()).await.unwrap();
     let held = rig.hold();
-    let answer = rig.call(&pod("web", "web:1"), &[]).await.unwrap();
+    let answer = rig.answer(&pod("web", "web:1")).await;
     assert!(answer.cached && answer.panic && !answer.in_place);
     assert_eq!(answer.recommendations[0].request, Some(250));
     assert_eq!(answer.containers[0].resources.unwrap().cpu_request_milli, None);
@@ -204,16 +224,16 @@ async fn only_what_needs_no_waiting_is_answered_at_once() {
     let at_once = |pod: &str| rig.context.pod_at_once(&pod::read(pod).unwrap()).is_some();
     let web = pod("web", "web:1");
     assert!(!at_once(&web), "the policies were not put together yet");
-    rig.call(&web, &[]).await.unwrap();
+    rig.answer(&web).await;
     assert!(at_once(&web));
     let many: Vec<String> = (0..=AT_ONCE).map(|i| format!(r#"{{"name": "c{i}"}}"#)).collect();
     assert!(!at_once(&format!(r#"{{"spec": {{"containers": [{}]}}}}"#, many.join(","))));
     // Rules that ask for minutes may read files.
     rig.policy(r#", "rule": "vpa""#);
-    rig.call(&web, &[]).await.unwrap();
+    rig.answer(&web).await;
     assert!(!at_once(&web));
     rig.policy("");
-    rig.call(&web, &[]).await.unwrap();
+    rig.answer(&web).await;
     let held = rig.hold();
     assert!(!at_once(&web));
     drop(held);

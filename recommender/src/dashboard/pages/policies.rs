@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use evenkeel_dashboard::frame::Tab;
 use evenkeel_dashboard::page;
 
-use super::super::gather::{self};
+use super::super::gather;
 use super::super::{Dashboard, Sheet, Visit, problem, switch};
 use super::{Answer, At, Query, or_default, sheet, within};
 use crate::api::http::{allowed, parameters};

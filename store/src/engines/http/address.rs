@@ -1,7 +1,7 @@
 //! An engine's address and who asks there.
 
 use std::fmt;
-use std::io::{self};
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
