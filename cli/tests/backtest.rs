@@ -1,12 +1,9 @@
 //! `evenkeel backtest` from the outside: forms of its answers, files it writes, how it refuses.
-#![allow(missing_docs, unreachable_pub, dead_code, clippy::unwrap_used, clippy::panic)]
-
-mod common;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use common::{Run, run, run_with};
+use crate::common::{Run, run, run_with};
 
 /// Ten days of two series, a sample every five minutes: one calm, one busy by day.
 fn trace() -> String {

@@ -1,11 +1,8 @@
 //! `evenkeel capacity`, run as people run it.
-#![allow(missing_docs, unreachable_pub, dead_code, clippy::unwrap_used, clippy::panic)]
-
-mod common;
 
 use std::path::PathBuf;
 
-use common::{Run, run, run_with};
+use crate::common::{Run, run, run_with};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -1,9 +1,4 @@
 //! Scheduler extenders over HTTP, here played by small servers that help, are slow or contradict themselves.
-#![allow(missing_docs, unreachable_pub, dead_code, clippy::unwrap_used, clippy::panic)]
-
-mod common;
-#[path = "common/kube.rs"]
-mod kube;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -11,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
 
+use crate::api_server::Trust;
+use crate::common::{Run, run};
 use base64::Engine as _;
-use common::{Run, run};
-use kube::Trust;
 use rustls::{ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 use tempfile::TempDir;

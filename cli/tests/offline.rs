@@ -1,9 +1,6 @@
 //! The offline commands, run as people run them.
-#![allow(missing_docs, unreachable_pub, dead_code, clippy::unwrap_used, clippy::panic)]
 
-mod common;
-
-use common::{command, finish, run, run_with};
+use crate::common::{command, finish, run, run_with};
 use serde_json::{Value, json};
 
 const POD: &str = "
@@ -18,7 +15,7 @@ spec:
 
 const NODE: [&str; 4] = ["--node-memory", "4G", "--node-cpu", "4"];
 
-fn explain(more: &[&str], text: &str) -> common::Run {
+fn explain(more: &[&str], text: &str) -> crate::common::Run {
     let mut arguments = vec!["qos", "explain", "-f", "-"];
     arguments.extend(NODE);
     arguments.extend(more);

@@ -1,14 +1,10 @@
 //! Questions to an agent and a recommender, here played by servers that give fixed answers.
-#![allow(missing_docs, unreachable_pub, dead_code, clippy::unwrap_used, clippy::panic)]
 
-mod answers;
-mod common;
-
-use common::run;
+use crate::common::run;
 use serde_json::json;
 
-fn ask(arguments: &[&str]) -> common::Run {
-    let servers = answers::Servers::start();
+fn ask(arguments: &[&str]) -> crate::common::Run {
+    let servers = crate::answers::Servers::start();
     let mut all = arguments.to_vec();
     all.extend(["--agent", &servers.agent, "--recommender", &servers.recommender]);
     run(&all)
@@ -435,9 +431,9 @@ fn nobody_there_is_told_with_the_remedy() {
 
 #[test]
 fn addresses_come_from_the_environment() {
-    let servers = answers::Servers::start();
-    let found = common::finish(
-        common::command(&["nodes", "-o", "json"]).env("EVENKEEL_RECOMMENDER", &servers.recommender),
+    let servers = crate::answers::Servers::start();
+    let found = crate::common::finish(
+        crate::common::command(&["nodes", "-o", "json"]).env("EVENKEEL_RECOMMENDER", &servers.recommender),
     );
     assert_eq!(found.json()[0]["node"], "n1");
 }
@@ -481,7 +477,7 @@ fn capacity_of_a_live_cluster_is_asked_of_the_recommender() {
         write(name, &pod.to_string())
     };
     let (web, first, cluster) =
-        (pod("web", "500m"), pod("first", "1"), write("cluster.json", answers::CLUSTER));
+        (pod("web", "500m"), pod("first", "1"), write("cluster.json", crate::answers::CLUSTER));
     let types = write("types.csv", "name,cpu,memory,pods,price\nlarge,8,16Gi,110,1.5\n");
     let config = write("scheduler.yaml", "kind: KubeSchedulerConfiguration\nprofiles: []\n");
     // What is asked of the recommender is answered as what is asked of a file, in every form.

@@ -4,12 +4,13 @@
 mod common;
 
 use std::fmt::Write as _;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use common::run;
+use evenkeel_tests::daemon::free_port;
 
 const DAY: u64 = 86_400;
 /// Days of history, a scrape every two minutes.
@@ -69,7 +70,7 @@ fn start(dir: &Path, text: &str) -> Prometheus {
     let made = Command::new("promtool").args(blocks).arg(&history).arg(&data).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     std::fs::write(dir.join("p.yml"), "global: {}\n").unwrap();
-    let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let at = SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
     let mut command = Command::new("prometheus");
     command.arg(format!("--config.file={}", dir.join("p.yml").display()));
     command.arg(format!("--storage.tsdb.path={}", data.display()));
@@ -86,7 +87,7 @@ fn start(dir: &Path, text: &str) -> Prometheus {
     prometheus
 }
 
-fn is_ready(at: std::net::SocketAddr) -> bool {
+fn is_ready(at: SocketAddr) -> bool {
     use std::io::{Read as _, Write as _};
     let mut text = String::new();
     let asked = TcpStream::connect(at).and_then(|mut stream| {

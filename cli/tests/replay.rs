@@ -1,10 +1,6 @@
 //! Decisions made again: from printed events, from an agent's log on disk, and from a running agent.
-#![allow(missing_docs, unreachable_pub, dead_code, clippy::unwrap_used, clippy::panic)]
 
-mod answers;
-mod common;
-
-use common::{run, run_with};
+use crate::common::{run, run_with};
 use evenkeel_log::{Log, Options};
 use evenkeel_model::decision::{Decision, DecisionKind, DecisionResult};
 use serde_json::json;
@@ -117,7 +113,7 @@ fn what_cannot_be_read_is_a_failure_with_a_remedy() {
 
 #[test]
 fn a_running_agent_is_asked() {
-    let servers = answers::Servers::start();
+    let servers = crate::answers::Servers::start();
     let found = run(&["replay", "-o", "json", "--agent", &servers.agent]);
     assert_eq!(found.status, 0, "{found:?}");
     let report = found.json();

@@ -1,16 +1,11 @@
 //! `evenkeel snapshot` against a server that speaks the protocol of paged lists.
-#![allow(missing_docs, unreachable_pub, dead_code, clippy::unwrap_used, clippy::panic)]
-
-mod common;
-#[path = "common/kube.rs"]
-mod kube;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Run, command, finish};
-use kube::{Behaviour, Server, TOKEN};
+use crate::api_server::{Behaviour, Server, TOKEN};
+use crate::common::{Run, command, finish};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -189,7 +184,7 @@ fn a_saved_cluster_answers_as_its_objects_do() {
          volumes: [{name: d, persistentVolumeClaim: {claimName: data}}]}\n",
     );
     let ask = |snapshot: &Path| {
-        let run = common::run(&[
+        let run = crate::common::run(&[
             "capacity",
             "-f",
             pod.to_str().unwrap(),
@@ -254,7 +249,7 @@ fn what_may_not_be_seen_is_named_with_its_cost_and_refused_when_strict() {
     desk.write("less.json", &run.out);
     desk.write("asked.yaml", "kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i}]}\n");
     let [file, asked] = [&file, &asked].map(|path| path.to_str().unwrap());
-    let answer = common::run(&["capacity", "-f", asked, "--snapshot", file, "--max", "1"]);
+    let answer = crate::common::run(&["capacity", "-f", asked, "--snapshot", file, "--max", "1"]);
     assert!(answer.out.contains("lists no ResourceQuota (quotas do not bind)"), "{answer:?}");
     let run = desk.run(&["--strict"]);
     assert!(run.status == 1 && run.err.contains("resourcequotas") && run.out.is_empty(), "{run:?}");
@@ -393,7 +388,7 @@ fn the_program_is_a_plugin_of_kubectl_under_its_other_name() {
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_evenkeel"), &plugin).unwrap();
     let help = finish(Command::new(&plugin).args(["capacity", "--help"]).env_clear());
     assert!(help.status == 0 && help.out.contains("Usage: kubectl evenkeel capacity [OPTIONS]"), "{help:?}");
-    let own = common::run(&["capacity", "--help"]);
+    let own = crate::common::run(&["capacity", "--help"]);
     assert!(own.out.contains("Usage: evenkeel capacity [OPTIONS]"), "{own:?}");
 
     // As kubectl itself starts it, where there is one.

@@ -1,7 +1,4 @@
 //! `top` on a terminal: real keys through a pty, and what is on its screen then.
-#![allow(missing_docs, unreachable_pub, dead_code, clippy::unwrap_used, clippy::panic)]
-
-mod answers;
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -80,12 +77,12 @@ struct Terminal {
     child: Child,
     keys: File,
     shown: Arc<Mutex<Shown>>,
-    _servers: answers::Servers,
+    _servers: crate::answers::Servers,
 }
 
 impl Terminal {
     fn start(rows: u16, columns: u16, term: &str, more: &[&str]) -> Self {
-        let servers = answers::Servers::start_following();
+        let servers = crate::answers::Servers::start_following();
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).unwrap();
         let end = |fd: &OwnedFd| Stdio::from(fd.try_clone().unwrap());

@@ -1,10 +1,5 @@
 //! `evenkeel uninstall --kubernetes` against an API server with everything of the kustomize base, beside objects of others: what is listed
 //! before the installation is what is listed after its end.
-#![allow(missing_docs, unreachable_pub, dead_code, clippy::unwrap_used, clippy::panic)]
-
-#[path = "../../kubernetes/tests/apiserver/mod.rs"]
-mod apiserver;
-mod common;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use apiserver::ApiServer;
-use common::{Run, run};
+use crate::apiserver::ApiServer;
+use crate::common::{Run, run};
 use evenkeel_model::yaml::{self, YamlBounds};
 use serde_json::{Value, json};
 

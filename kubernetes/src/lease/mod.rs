@@ -95,6 +95,11 @@ impl ElectionState {
         self.until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the last renewal still holds.
+    fn is_in_time(&self) -> bool {
+        self.until().is_some_and(|until| Instant::now() < until)
+    }
+
     fn note(&self) -> MutexGuard<'_, Option<String>> {
         self.note.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -125,18 +130,17 @@ impl Election {
         Self { shared, stop, work: Mutex::new(Some(work)) }
     }
 
-    /// Whether this process leads now.
+    /// Whether this process leads now: not before its term is told, too, since what it does is taken by that term.
     #[must_use]
     pub fn leads(&self) -> bool {
-        self.shared.until().is_some_and(|until| Instant::now() < until)
+        self.shared.standing.borrow().leads && self.shared.is_in_time()
     }
 
     /// How it stands.
     #[must_use]
     pub fn standing(&self) -> Leadership {
-        let leads = self.leads();
         let standing = self.shared.standing.borrow().clone();
-        Leadership { leads: leads && standing.leads, ..standing }
+        Leadership { leads: standing.leads && self.shared.is_in_time(), ..standing }
     }
 
     /// Changes when it stands otherwise.
@@ -310,9 +314,8 @@ impl Contender {
 
     fn tell(&self, trouble: Option<String>) {
         let LeaseRecord { holder, transitions, note, .. } = &self.observed.record;
-        let leads = self.shared.until().is_some_and(|until| Instant::now() < until);
         let new = Leadership {
-            leads,
+            leads: self.shared.is_in_time(),
             leader: holder.clone(),
             term: *transitions,
             note: self.object.is_some().then(|| note.clone()),
