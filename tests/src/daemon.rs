@@ -5,12 +5,16 @@
 //! address that answers 200, a line it prints.
 
 use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -21,6 +25,8 @@ use crate::{places, wait};
 
 /// How many lines of a log an error shows.
 const SHOWN_LINES: usize = 60;
+/// Ports for programs that are told theirs.
+const PORTS: Range<u16> = 20_000..32_000;
 
 /// How a program shows that it is ready.
 #[derive(Debug, Clone)]
@@ -200,14 +206,23 @@ impl Drop for Daemon {
     }
 }
 
-/// A loopback port nobody listens on at this moment.
+/// A loopback port nobody listens on. It is below those the kernel gives to whoever wants any
+/// (`net.ipv4.ip_local_port_range`), so nobody gets it by chance before the program it is for; and no two callers of one
+/// process get the same.
 ///
 /// # Errors
 ///
-/// Fails when the kernel has none to give.
+/// Fails when all are taken.
 pub fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind("127.0.0.1:0").context("cannot bind a loopback port")?;
-    Ok(listener.local_addr().context("a listener without an address")?.port())
+    static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new(RandomState::new().hash_one(())));
+    for _ in 0..PORTS.len() {
+        let at = NEXT.fetch_add(1, Ordering::Relaxed) % PORTS.len() as u64;
+        let port = PORTS.start + u16::try_from(at).context("more ports than there are")?;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("somebody listens on every loopback port from {} to {}", PORTS.start, PORTS.end);
 }
 
 /// Status and body of a `GET` on a loopback port.

@@ -54,9 +54,19 @@ pub fn stripped(source: &Path, directory: &Path) -> Result<PathBuf> {
     let copy = directory.join(name);
     let strip = Command::new("strip").arg("-o").arg(&copy).arg(source).output();
     if !strip.is_ok_and(|output| output.status.success()) {
-        std::fs::copy(source, &copy).with_context(|| format!("cannot copy {}", source.display()))?;
+        copied(source, &copy)?;
     }
     Ok(copy)
+}
+
+/// Copies a program that is run from there. Another process copies it: a descriptor that is open for writing here would be
+/// held for an instant by whatever other threads start meanwhile, and what is open for writing cannot be run (`ETXTBSY`).
+///
+/// # Errors
+///
+/// Fails when it cannot be copied.
+pub fn copied(source: &Path, target: &Path) -> Result<()> {
+    machine::run(Command::new("cp").arg(source).arg(target)).map(drop)
 }
 
 /// Paths in the output of ldd: `name => /path (address)` and `/path (address)`.

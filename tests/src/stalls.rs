@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 /// Time between two looks at the clock.
 const PERIOD: Duration = Duration::from_millis(20);
+/// Threads through which news of a container goes, each of which may have to wait for a processor.
+const HAND_OVERS: u32 = 5;
 
 /// A thread that does nothing but wake, outside of all test cgroups, for as long as this lives.
 #[derive(Debug)]
@@ -40,6 +42,12 @@ impl Stalls {
     #[must_use]
     pub fn longest(&self) -> Duration {
         Duration::from_millis(self.longest_msec.load(Ordering::Relaxed))
+    }
+
+    /// A promise's time on a machine that stood still for so long: as promised where it did not.
+    #[must_use]
+    pub fn allow(&self, promised: Duration) -> Duration {
+        promised + self.longest() * HAND_OVERS
     }
 }
 

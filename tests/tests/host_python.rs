@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use evenkeel_tests::daemon::free_port;
 use evenkeel_tests::product::{AgentSetup, RecommenderSetup, directory};
 use evenkeel_tests::{machine, places, require, wait};
 
@@ -90,7 +91,9 @@ fn the_agent_is_asked_over_its_socket() -> Result<()> {
     let agent = setup.start()?;
     let code = "import sys, evenkeel\nwith evenkeel.Agent(sys.argv[1]) as a: print(a.status().mode, len(a.containers()))";
     let said = run(code, &[&format!("unix://{}", setup.socket().display())])?;
-    assert_eq!(said.trim(), "dry-run 0");
+    // As many as engines of this machine run.
+    let containers = said.trim().strip_prefix("dry-run ").context(said.clone())?;
+    containers.parse::<u32>().with_context(|| said.clone())?;
     agent.stop()
 }
 
@@ -107,8 +110,7 @@ fn token(directory: &Path) -> Result<PathBuf> {
 
 /// An address nobody listens at yet.
 fn address() -> Result<String> {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").context("no port")?;
-    Ok(format!("localhost:{}", listener.local_addr()?.port()))
+    Ok(format!("localhost:{}", free_port()?))
 }
 
 #[test]

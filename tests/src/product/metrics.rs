@@ -1,4 +1,4 @@
-//! Metrics as a scraper reads them: the Prometheus text format, strictly.
+//! Metrics as a scraper reads them: OpenMetrics, strictly.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,8 @@ impl Series {
 /// Fails at the first line that does not.
 pub fn parse_metrics(text: &str) -> Result<Series> {
     let mut series = Series::default();
-    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+    let text = text.strip_suffix("# EOF\n").context("a page without its end")?;
+    for line in text.lines() {
         read_line(line, &mut series).with_context(|| format!("metrics line {line:?}"))?;
     }
     for (name, _) in series.values.keys() {
@@ -108,15 +109,17 @@ mod tests {
 
     #[test]
     fn an_exposition_is_read_and_a_broken_one_refused() {
-        let text = "# HELP a_total things\n# TYPE a_total counter\na_total{x=\"1\",y=\"a\\\"b\"} 2\na_total 3 1700\n";
+        let text =
+            "# HELP a things\n# TYPE a counter\na_total{x=\"1\",y=\"a\\\"b\"} 2\na_total 3 1700\n# EOF\n";
         let series = parse_metrics(text).unwrap();
         assert_eq!(series.sum("a_total"), Some(5.0));
         assert!(series.labels("a_total").iter().any(|labels| labels.get("y").is_some_and(|y| y == "a\"b")));
         for bad in [
-            "a_total 1\n",
-            "# TYPE a counter\na x\n",
-            "# TYPE a counter\na 1\na 1\n",
-            "# TYPE a g\na{x=\"1 1\n",
+            "# TYPE a counter\na_total 1\n",
+            "a_total 1\n# EOF\n",
+            "# TYPE a counter\na x\n# EOF\n",
+            "# TYPE a counter\na 1\na 1\n# EOF\n",
+            "# TYPE a g\na{x=\"1 1\n# EOF\n",
         ] {
             assert!(parse_metrics(bad).is_err(), "{bad:?}");
         }

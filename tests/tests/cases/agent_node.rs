@@ -7,14 +7,14 @@ use evenkeel_proto::v1::{ContainerStatus, ConvergeState, DaemonStatus, GetStatus
 use evenkeel_tests::cgroups::TestCgroup;
 use evenkeel_tests::processes::score;
 use evenkeel_tests::product::{Agent, Manifest, Site};
-use evenkeel_tests::{machine, places, require, wait};
+use evenkeel_tests::{machine, places, require, stage, wait};
 use nix::unistd::Pid;
 
 /// A program of a name that nobody else on this machine has, as a copy of the workload.
 fn program(site: &Site) -> Result<(String, std::path::PathBuf)> {
     let name = format!("ekd-{}", std::process::id());
     let path = site.directory().join(&name);
-    std::fs::copy(places::program("evenkeel-workload")?, &path).context("cannot copy the workload")?;
+    stage::copied(&places::program("evenkeel-workload")?, &path)?;
     Ok((name, path))
 }
 

@@ -145,15 +145,12 @@ impl Cluster {
         for recommender in self.running() {
             let of = recommender.ask().recommendations("default")?;
             let memory: Vec<_> = of.into_iter().filter(|one| one.resource == "memory").collect();
-            let memory = memory.into_iter().map(|one| (one.workload, one.samples, one.replicas));
-            let before = all.len();
-            all.extend(memory);
-            ensure!(all.len() <= before + 1, "one workload: {all:?}");
+            all.extend(memory.into_iter().map(|one| (one.workload, one.samples, one.replicas)));
         }
         Ok(all)
     }
 
-    /// Waits until every recommender that runs knows so many samples at least, of one replica of the Deployment.
+    /// Waits until every recommender that runs knows so many samples at least, of one replica of the Deployment, and of nothing else.
     fn await_samples(&self, least: u64) -> Result<u64> {
         wait::until("minutes to be known", MINUTES, || {
             let all = self.histories()?;
@@ -163,7 +160,7 @@ impl Cluster {
             let is_all = all.len() == self.running().count() && all.iter().all(is_known);
             Ok(is_all.then(|| all.iter().map(|(_, samples, _)| *samples).min()).flatten())
         })
-        .with_context(|| format!("{:?}; {}", self.histories(), self.agent.log_end()))
+        .with_context(|| format!("{:?}; {}; {}", self.histories(), self.agent.log_end(), self.log_ends()))
     }
 
     /// Kills the recommender that leads.
@@ -208,7 +205,10 @@ fn a_deployment_is_rolled_out_keeps_its_history_and_is_raised_after_an_oom_kill(
     let raised = wait::until("both objects to be told more", MINUTES, || {
         Ok(cluster.told().filter(|now| now.iter().zip(told).all(|(now, before)| *now > before.max(LIMIT))))
     })
-    .with_context(|| format!("{told:?}, now {:?}; {}", cluster.told(), cluster.agent.log_end()))?;
+    .with_context(|| {
+        let ends = (cluster.agent.log_end(), cluster.log_ends());
+        format!("{told:?}, now {:?}; {}; {}", cluster.told(), ends.0, ends.1)
+    })?;
     figures::show(&format!("memory by VPA's object and ours: {told:?}, after an OOM kill {raised:?}"));
     let of_pod = cluster.agent.ask().oom_kills("web-2-x")?;
     ensure!(!of_pod.is_empty(), "no OOM kill was seen");

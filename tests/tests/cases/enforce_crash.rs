@@ -146,7 +146,7 @@ pub(crate) fn kill_nine_leaves_old_or_new_values_and_the_next_start_repairs() ->
     ensure!(wanted[0] != wanted[1] && memory_total()? > 0, "the two wishes do not differ");
     // As long as it takes to write everything, by the slower of the two.
     let life = u64::try_from(started.elapsed().as_micros() / 2)?;
-    let points = machine::scaled(50, 1000);
+    let points = machine::scaled(25, 1000);
     let (mut longest, mut frozen, mut changed) = (Duration::ZERO, 0, 0);
     for point in 0..points {
         let before = values(&cgroups)?;

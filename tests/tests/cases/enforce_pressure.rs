@@ -18,7 +18,7 @@ const WANTED: &str = "50%";
 /// Part of memory the tenant holds.
 const TENANT: u64 = 40;
 /// Growth in percent of memory per second, one per repetition.
-const RATES: [&str; 5] = ["10", "5", "10", "3", "10"];
+const RATES: [&str; 5] = ["10", "3", "10", "5", "10"];
 /// MiB the disk moves in a second.
 pub(crate) const DISK_RATE: u64 = 12;
 /// Processes that live off the disk, and the part of it each reads again and again.
@@ -257,7 +257,8 @@ pub(crate) fn a_growing_hog_is_contained_and_the_probe_beside_it_stays_prompt() 
     house.readers()?;
     let agent = house.agent(true)?;
     let (mut told, mut late) = (Vec::new(), Lateness::default());
-    for round in 0..machine::scaled(5, 20) {
+    let rounds = machine::scaled(3, 20);
+    for round in 0..rounds {
         let done = contain(&mut house, &agent, round, &mut late);
         told.push(done.with_context(|| format!("repetition {round}"))?);
     }
@@ -267,7 +268,7 @@ pub(crate) fn a_growing_hog_is_contained_and_the_probe_beside_it_stays_prompt() 
         told.len(),
         told.join("; ")
     ));
-    for round in 0..machine::scaled(5, 20) {
+    for round in 0..rounds {
         late.without.push(uncontained(&mut house, round)?);
     }
     late.judge()

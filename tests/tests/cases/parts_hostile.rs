@@ -22,7 +22,7 @@ use evenkeel_model::workload::{
 use evenkeel_proto::v1::{GetStatusResponse, PartStatus};
 use evenkeel_tests::processes::{memory_of, score};
 use evenkeel_tests::product::{Agent, Manifest, Site, await_score};
-use evenkeel_tests::{figures, machine, places, require, wait};
+use evenkeel_tests::{figures, machine, places, require, stage, wait};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket as new_socket,
@@ -92,7 +92,7 @@ impl Place {
         // By a path that everybody may walk.
         let program = self.site.directory().join("evenkeel-agent");
         if !program.exists() {
-            fs::copy(places::program("evenkeel-agent")?, &program)?;
+            stage::copied(&places::program("evenkeel-agent")?, &program)?;
         }
         let mut command = Command::new(program);
         command.args(["part", name, "--readable=/sys/fs/cgroup"]).arg("--border").arg(self.socket(part));

@@ -217,7 +217,7 @@ pub(crate) fn nothing_that_was_set_for_a_while_outlives_the_agent() -> Result<()
     let shortage = Shortage::start(&mut site, &mut tree)?;
     let mut chance = Chance::of("nothing_that_was_set_for_a_while_outlives_the_agent");
     let (mut longest, mut held) = (Duration::ZERO, 0);
-    let points = machine::scaled(50, 1000);
+    let points = machine::scaled(25, 1000);
     for point in 0..points {
         let agent = site.start()?;
         // From before the first step to after the last: the moment of the kill is random among all of them.
