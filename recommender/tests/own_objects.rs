@@ -119,7 +119,13 @@ async fn objects_are_policies_and_are_told_what_is_recommended() {
     spec["updatePolicy"] = json!({ "mode": "initial" });
     api.put(own("web", spec));
 
-    let status = told(&api, "web", "RecommendationProvided", "True").await;
+    // Of a container's first sample memory is known, CPU is not.
+    let status = until(|| async {
+        let status = told(&api, "web", "RecommendationProvided", "True").await;
+        let is_whole = status["recommendation"]["containers"][0]["confidence"]["cpu"].is_number();
+        is_whole.then_some(status)
+    })
+    .await;
     let main = &status["recommendation"]["containers"][0];
     assert_eq!(
         (&main["name"], &main["resources"]["requests"]["cpu"]),

@@ -29,9 +29,9 @@ pub(crate) struct PanicMap {
     known: Mutex<PanicMapState>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct PanicMapState {
-    /// Why the switch is on, while it says so.
+    /// Why the switch is on, while it says so. Before it was read once it may say so.
     held: Option<String>,
     trouble: Option<String>,
 }
@@ -44,8 +44,12 @@ impl PanicMap {
     pub(crate) async fn open(section: &KubernetesSection) -> Result<Option<Self>, ConnectError> {
         let Some((namespace, name)) = section.panic_map.split_once('/') else { return Ok(None) };
         let api = ApiServer::at(&section.source()).await?;
+        let unread = PanicMapState {
+            held: Some(reason(format!("{BY_MAP}{}: it was not read yet", section.panic_map))),
+            trouble: None,
+        };
         let map =
-            Self { api, namespace: namespace.to_owned(), name: name.to_owned(), known: Mutex::default() };
+            Self { api, namespace: namespace.to_owned(), name: name.to_owned(), known: Mutex::new(unread) };
         map.look().await;
         Ok(Some(map))
     }
@@ -67,7 +71,7 @@ impl PanicMap {
         match told {
             Ok(map) => (known.held, known.trouble) = (says(&map).map(|what| self.reason(what)), None),
             // Only one that is surely not there lets go.
-            Err(ApiError::Absent(_)) => *known = PanicMapState::default(),
+            Err(ApiError::Absent(_)) => *known = PanicMapState { held: None, trouble: None },
             Err(error) => {
                 let why = format!("ConfigMap {namespace}/{name}: {error}");
                 if known.trouble.as_ref() != Some(&why) {

@@ -86,14 +86,15 @@ impl Raw {
         &self.answers[index(resource)]
     }
 
-    /// Whether it may still be given: for a sixtieth of the time it rests on, 1 to 60 seconds. A young container's answer
-    /// changes by the second, that of a week old one does not, unless it looks at the last seconds.
+    /// Whether it may still be given: for a sixtieth of the time measured, 1 to 60 seconds. A young container's answer changes by
+    /// the second, that of a week old one does not, unless it looks at the last seconds. The resource of which less is known
+    /// decides: an answer for memory alone, from a container's first sample, is not kept for CPU's.
     fn is_fresh(&self, now_usec: u64) -> bool {
-        if self.looks_at_seconds {
-            return now_usec.saturating_sub(self.made_usec) < 1_000_000;
-        }
-        let span = self.answers.iter().map(|a| a.span_seconds).max().unwrap_or(0);
-        now_usec.saturating_sub(self.made_usec) < (span / 60).clamp(1, 60) * 1_000_000
+        let seconds = match self.looks_at_seconds {
+            true => 1,
+            false => self.answers.iter().map(|a| a.samples.min(a.span_seconds / 60)).min().unwrap_or(0),
+        };
+        now_usec.saturating_sub(self.made_usec) < seconds.clamp(1, 60) * 1_000_000
     }
 }
 

@@ -459,6 +459,19 @@ fn memory_that_is_waited_for_near_a_limit_is_raised() {
 
 /// An answer that looks at the last seconds was kept for a minute like any other: what grew was killed meanwhile.
 #[test]
+fn an_answer_of_a_first_sample_is_not_kept_for_what_came_after() {
+    let (mut feed, site) = (Feed::new(), Site::new());
+    feed.now += 50 * MINUTE + 50 * SECOND;
+    feed.start(("web", "web:1", None));
+    feed.sample(SECOND, |_| (250, 64));
+    let [cpu, memory] = feed.live(&site, "web", "goal");
+    assert_eq!((cpu.request, memory.request.is_some()), (None, true));
+    (0..20).for_each(|_| feed.sample(SECOND, |_| (250, 64)));
+    let [cpu, _] = feed.live(&site, "web", "goal");
+    assert!(cpu.request.is_some(), "{cpu:?}");
+}
+
+#[test]
 fn answers_that_look_at_the_last_seconds_are_made_anew() {
     let mut feed = Feed::new();
     feed.start(("web", "web:1", None));

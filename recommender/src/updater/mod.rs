@@ -97,10 +97,16 @@ struct Passes {
     pause: Option<Instant>,
 }
 
-/// The panic switch.
+/// The panic switch. Who holds it holds it at once, though the state says so a moment later.
 fn panic_of(context: &Context) -> Panic {
-    let state = context.engine.state().read();
-    Panic::of(state.panic.on, state.panic.revert)
+    let set = {
+        let state = context.engine.state().read();
+        Panic::of(state.panic.on, state.panic.revert)
+    };
+    match set {
+        Panic::Off if context.readiness.panic_held(&context.config.now()).is_some() => Panic::Freeze,
+        set => set,
+    }
 }
 
 /// Changes pods until the process ends.
