@@ -66,7 +66,7 @@ pub struct KubernetesSection {
     /// good answer holds on until the token ends, or for a day.
     pub answers_hold: Span,
     /// A ConfigMap of this cluster, NAMESPACE/NAME, that holds the panic switch on while it has the key `panic` with anything but `false`; each
-    /// recommender reads it every 2 s. Empty = none.
+    /// recommender reads it every 2 s, and holds the switch on until it has read it once. Empty = none.
     pub panic_map: String,
     /// What changes pods that run.
     pub updater: UpdaterSection,
