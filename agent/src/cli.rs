@@ -141,8 +141,11 @@ pub(crate) enum ConfigAction {
   evenkeel-agent config show -o json")]
     Show,
     /// Check and say which files were read.
-    #[command(after_help = "Examples:
-  evenkeel-agent config validate --config agent.toml")]
+    #[command(
+        alias = "check",
+        after_help = "Examples:
+  evenkeel-agent config validate --config agent.toml"
+    )]
     Validate,
     /// Every key with its default and meaning.
     #[command(after_help = "Examples:

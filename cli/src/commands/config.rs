@@ -37,6 +37,7 @@ enum ConfigAction {
     /// The JSON schema of the file.
     Schema,
     /// Read files and environment and say whether they are valid.
+    #[value(alias = "check")]
     Validate,
     /// The values in force.
     Show,

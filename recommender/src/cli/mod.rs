@@ -134,8 +134,11 @@ pub enum ConfigAction {
   evenkeel-recommender config schema > recommender.schema.json")]
     Schema,
     /// Read the configuration and say whether it is valid
-    #[command(after_help = "Examples:
-  evenkeel-recommender config validate --config recommender.toml")]
+    #[command(
+        alias = "check",
+        after_help = "Examples:
+  evenkeel-recommender config validate --config recommender.toml"
+    )]
     Validate,
     /// Print the configuration in force
     #[command(after_help = "Examples:
@@ -233,6 +236,8 @@ mod tests {
         let config = load(&cli.flags.sources()).unwrap();
         assert_eq!((config.serve.grpc.unwrap().port(), config.ingest.credits), (1, 7));
         assert!(Cli::try_parse_from(["x", "--set", "nothing"]).is_err());
+        // The word that the commands of `evenkeel` have for it.
+        assert!(Cli::try_parse_from(["x", "config", "check"]).is_ok());
     }
 
     #[test]
