@@ -7,6 +7,7 @@ use evenkeel_model::pod::Pod;
 use tonic::metadata::MetadataMap;
 
 use super::Context;
+use crate::policy::Set;
 use crate::recommend::Desk;
 use crate::recommend::kept::AtHand;
 use crate::recommend::pod::{self, PodAdvice};
@@ -64,17 +65,23 @@ impl Context {
         if rule_is_named {
             return Err(PodAnswerError::Late);
         }
-        let context = self.clone();
-        // A change of policies that is being synced may hold this up, too.
-        let kept = tokio::task::spawn_blocking(move || context.kept_pod(&pod));
-        match tokio::time::timeout(patience.saturating_sub(began.elapsed()), kept).await {
-            Ok(Ok(Some(advice))) => {
-                self.advisor.late.fetch_add(1, Ordering::Relaxed);
-                Ok(advice)
+        let kept = match self.policies.at_hand() {
+            // Without another thread: a busy machine may not begin it in what is left.
+            Some(set) => self.kept_pod(&set, &pod),
+            // A change of policies that is being synced may hold this up, too.
+            None => {
+                let context = self.clone();
+                let kept =
+                    tokio::task::spawn_blocking(move || context.kept_pod(&context.policies.set(), &pod));
+                match tokio::time::timeout(patience.saturating_sub(began.elapsed()), kept).await {
+                    Ok(kept) => kept.map_err(|_| PodAnswerError::Fault)?,
+                    Err(_) => None,
+                }
             }
-            Ok(Err(_)) => Err(PodAnswerError::Fault),
-            Ok(Ok(None)) | Err(_) => Err(PodAnswerError::Late),
-        }
+        };
+        let advice = kept.ok_or(PodAnswerError::Late)?;
+        self.advisor.late.fetch_add(1, Ordering::Relaxed);
+        Ok(advice)
     }
 
     /// The fresh answer where nothing has to be waited for: neither a lock nor a file. Another thread would be as fast only
@@ -100,10 +107,10 @@ impl Context {
         Some(advice)
     }
 
-    fn kept_pod(&self, pod: &Pod) -> Option<PodAdvice> {
+    fn kept_pod(&self, policies: &Set, pod: &Pod) -> Option<PodAdvice> {
         let at_hand = AtHand {
             kept: &self.stored,
-            policies: &self.policies.set(),
+            policies,
             advisor: &self.advisor,
             panic: self.engine.state().is_panic() || self.freezes(&pod.metadata.namespace),
             now_usec: self.engine.now_usec(),
