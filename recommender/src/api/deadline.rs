@@ -26,6 +26,11 @@ pub(super) enum PodAnswerError {
 /// Containers of a pod that is answered without changing threads: together they take a few milliseconds at most.
 const AT_ONCE: usize = 4;
 
+/// Answered without changing threads.
+fn is_small(pod: &Pod) -> bool {
+    pod.counted_containers().take(AT_ONCE + 1).count() <= AT_ONCE
+}
+
 /// The part of a caller's time after which it is given what was kept: what is left has to do for making and sending it.
 fn for_fresh(patience: Duration) -> Duration {
     patience - patience / 5
@@ -65,7 +70,7 @@ impl Context {
         if rule_is_named {
             return Err(PodAnswerError::Late);
         }
-        let kept = match self.policies.at_hand() {
+        let kept = match self.policies.at_hand().filter(|_| is_small(&pod)) {
             // Without another thread: a busy machine may not begin it in what is left.
             Some(set) => self.kept_pod(&set, &pod),
             // A change of policies that is being synced may hold this up, too.
@@ -87,7 +92,7 @@ impl Context {
     /// The fresh answer where nothing has to be waited for: neither a lock nor a file. Another thread would be as fast only
     /// where processors are idle: on a busy one each change of threads costs milliseconds.
     fn pod_at_once(&self, pod: &Pod) -> Option<PodAdvice> {
-        if pod.counted_containers().count() > AT_ONCE {
+        if !is_small(pod) {
             return None;
         }
         let began = Instant::now();

@@ -6,7 +6,7 @@
 //! rest and the time it was written; the rest is one protobuf message. A file that is damaged or of another version is
 //! ignored: its content is made anew within a pass.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ use prost::Message;
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
-use super::advice::{AdviceSubject, Amounts, largest_node};
+use super::advice::{AdviceSubject, Amounts, index, largest_node};
 use super::rules::Chosen;
 use super::{Desk, list, predefined};
 use crate::acting::Meant;
@@ -63,9 +63,46 @@ pub struct Stored {
 pub struct StoredRecommendations {
     all: BTreeMap<Place, v1::Recommendation>,
     made_usec: u64,
+    /// Of which there is any.
+    clusters: BTreeSet<String>,
+    /// By image and resource, the place of the recommendation that rests on most: the first of equals.
+    images: HashMap<String, [Option<Place>; 2]>,
 }
 
 impl StoredRecommendations {
+    fn new(all: impl IntoIterator<Item = v1::Recommendation>, made_usec: u64) -> Self {
+        let all: BTreeMap<Place, v1::Recommendation> = all.into_iter().map(|r| (place(&r), r)).collect();
+        let clusters = all.values().map(|r| r.cluster.clone()).collect();
+        let mut best: HashMap<(&str, usize), (u64, &Place)> = HashMap::new();
+        for (place, r) in all.iter().filter(|(_, r)| r.request.is_some()) {
+            let Some(resource) = Resource::ALL.into_iter().find(|of| of.as_str() == r.resource) else {
+                continue;
+            };
+            let evidence = Evidence { span_seconds: r.span_seconds, minutes: r.samples }.seconds();
+            let known = best.entry((&r.image, index(resource))).or_insert((evidence, place));
+            if evidence > known.0 {
+                *known = (evidence, place);
+            }
+        }
+        let mut images: HashMap<String, [Option<Place>; 2]> = HashMap::new();
+        for ((image, resource), (_, place)) in best {
+            images.entry(image.to_owned()).or_default()[resource] = Some(place.clone());
+        }
+        Self { all, made_usec, clusters, images }
+    }
+
+    /// The one of a container, in whichever cluster, or else of the container of its image that rests on most, which is
+    /// told by the second. Looked up, since a pod that somebody sends may have thousands of containers.
+    fn like(&self, asked: &AdviceSubject, resource: Resource) -> Option<(&v1::Recommendation, bool)> {
+        let own = self.clusters.iter().find_map(|cluster| {
+            let key = ContainerKey::new(&**cluster, &*asked.namespace, &*asked.workload, &*asked.container);
+            self.all.get(&(key, resource.as_str().to_owned())).filter(|r| r.request.is_some())
+        });
+        let others =
+            || self.all.get(self.images.get(&asked.image.as_ref()?.to_string())?[index(resource)].as_ref()?);
+        own.map(|r| (r, false)).or_else(|| others().map(|r| (r, true)))
+    }
+
     /// Every recommendation, by its place.
     pub(crate) fn all(&self) -> impl Iterator<Item = &v1::Recommendation> {
         self.all.values()
@@ -73,7 +110,7 @@ impl StoredRecommendations {
 
     #[cfg(test)]
     pub(crate) fn of(all: impl IntoIterator<Item = v1::Recommendation>) -> Self {
-        Self { all: all.into_iter().map(|r| (place(&r), r)).collect(), made_usec: 0 }
+        Self::new(all, 0)
     }
 
     /// What a rule said of a container, uncapped, in the units of requests. Image and command play no part: a roll-out goes
@@ -111,8 +148,7 @@ impl Stored {
 
     #[cfg(test)]
     pub(crate) fn write_for_tests(file: &Path, all: Vec<v1::Recommendation>, made_usec: u64) {
-        let all = all.into_iter().map(|r| (place(&r), r)).collect();
-        write(file, &StoredRecommendations { all, made_usec }).unwrap();
+        write(file, &StoredRecommendations::new(all, made_usec)).unwrap();
     }
 
     /// What the last pass recommended, or before the first one the run before.
@@ -150,20 +186,12 @@ impl Stored {
         now_usec: u64,
     ) -> Option<v1::Recommendation> {
         let kept = self.kept();
-        let of = || kept.all.values().filter(|r| r.resource == resource.as_str() && r.request.is_some());
-        let own = of().find(|r| {
-            (&r.namespace, &r.workload, &r.container) == (&asked.namespace, &asked.workload, &asked.container)
-        });
-        let image = asked.image.as_ref().map(ToString::to_string);
-        let others = || {
-            let evidence = |r: &&v1::Recommendation| {
-                Evidence { span_seconds: r.span_seconds, minutes: r.samples }.seconds()
-            };
-            // The first of equals.
-            let found = of().rev().filter(|r| Some(&r.image) == image.as_ref()).max_by_key(evidence)?;
-            Some(v1::Recommendation { tier: "image:tag".to_owned(), ..aged(found, kept.made_usec, now_usec) })
-        };
-        own.map(|r| aged(r, kept.made_usec, now_usec)).or_else(others)
+        let (found, is_others) = kept.like(asked, resource)?;
+        let mut found = aged(found, kept.made_usec, now_usec);
+        if is_others {
+            "image:tag".clone_into(&mut found.tier);
+        }
+        Some(found)
     }
 
     /// Makes everything anew. Returns how many containers there were; nothing when stopped in between.
@@ -174,13 +202,8 @@ impl Stored {
             let state = context.engine.state().study();
             (list::lines(&state, ""), largest_node(&state))
         };
-        let (mut kept, mut pass) = (
-            StoredRecommendations {
-                made_usec: context.engine.now_usec(),
-                ..StoredRecommendations::default()
-            },
-            Pass::default(),
-        );
+        let made_usec = context.engine.now_usec();
+        let (mut all, mut pass) = (Vec::new(), Pass::default());
         // It watches for its own end.
         let wanted = super::StillWanted::default();
         let mut rest = lines.iter();
@@ -203,7 +226,7 @@ impl Stored {
             while let Some(line) = next {
                 let (recommendations, selecting) = list::recommend(&desk, line, &[]);
                 pass.take(&selecting, &recommendations);
-                kept.all.extend(recommendations.into_iter().map(|r| (place(&r), r)));
+                all.extend(recommendations);
                 next = rest.next();
                 if pace.is_due() {
                     break;
@@ -213,6 +236,7 @@ impl Stored {
             drop(state);
             pace.rest();
         }
+        let kept = StoredRecommendations::new(all, made_usec);
         context.policies.statuses.replace(pass.statuses(&set));
         let acting = &context.config.now().acting;
         let meant = Meant::of(&self.meant(), kept.all.values(), acting, kept.made_usec);
@@ -291,10 +315,7 @@ fn read(path: &Path) -> io::Result<StoredRecommendations> {
     }
     let message = v1::ListRecommendationsResponse::decode(body).map_err(|e| damaged(&e.to_string()))?;
     let made_usec = u64::from(u32_at(16)) | u64::from(u32_at(20)) << 32;
-    Ok(StoredRecommendations {
-        all: message.recommendations.into_iter().map(|r| (place(&r), r)).collect(),
-        made_usec,
-    })
+    Ok(StoredRecommendations::new(message.recommendations, made_usec))
 }
 
 #[cfg(test)]
@@ -419,11 +440,42 @@ mod tests {
     }
 
     #[test]
+    fn what_is_like_a_container_is_its_own_of_any_cluster_or_what_rests_on_most() {
+        let of = |cluster: &str, workload: &str, request: Option<u64>, samples: u64| v1::Recommendation {
+            cluster: cluster.into(),
+            request,
+            samples,
+            span_seconds: samples * 60,
+            ..recommendation(workload, 0)
+        };
+        let kept = StoredRecommendations::of([
+            of("a", "web", None, 90),
+            of("b", "web", Some(1), 10),
+            of("b", "x", Some(2), 20),
+            of("c", "w", Some(3), 20),
+        ]);
+        let like = |workload: &str, image: &str, resource| {
+            let asked = AdviceSubject {
+                namespace: "n".into(),
+                workload: workload.into(),
+                container: "c".into(),
+                image: Image::parse(image),
+                ..AdviceSubject::default()
+            };
+            kept.like(&asked, resource).map(|(r, is_others)| (r.request, is_others))
+        };
+        assert_eq!(like("web", "web:1", Resource::Cpu), Some((Some(1), false)));
+        assert_eq!(like("new", "web:1", Resource::Cpu), Some((Some(2), true)));
+        assert_eq!(like("new", "web:2", Resource::Cpu), None);
+        assert_eq!(like("web", "web:1", Resource::Memory), None);
+    }
+
+    #[test]
     fn what_is_written_is_read_and_damage_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("recommendations");
-        let all = [recommendation("a", 1), recommendation("b", 2)].map(|r| (place(&r), r)).into();
-        write(&file, &StoredRecommendations { all, made_usec: 5_000_000 }).unwrap();
+        let all = [recommendation("a", 1), recommendation("b", 2)];
+        write(&file, &StoredRecommendations::new(all, 5_000_000)).unwrap();
         let stored = Stored::open(file.clone());
         let seen: Vec<_> =
             stored.all("", 65_000_000).iter().map(|r| (r.workload.clone(), r.age_seconds)).collect();
