@@ -40,7 +40,7 @@ impl Words for Acting {
     }
 
     fn version(&self) -> (u64, u64) {
-        let panic_usec = self.0.engine.state().read().panic.since_usec;
+        let panic_usec = self.0.engine.state().panic().since_usec;
         let frozen = self.0.readiness.followed().map_or(0, |followed| followed.frozen_changes());
         // Both only grow, so that their sum is another one when either is.
         (self.0.stored.meant().version.wrapping_add(frozen), panic_usec)
@@ -141,7 +141,8 @@ fn word(context: &Context, key: &StreamKey) -> v1::Overlay {
     let now_usec = context.engine.now_usec();
     let meant = context.stored.meant();
     let followed = context.readiness.followed().filter(|followed| followed.cluster() == key.cluster);
-    let (panic, places, frozen) = {
+    let panic = context.engine.state().panic();
+    let (places, frozen) = {
         let state = context.engine.state().read();
         let name = NodeKey::of(key);
         let stream = state.node(&name).and_then(|node| state.current(&name, node));
@@ -155,8 +156,8 @@ fn word(context: &Context, key: &StreamKey) -> v1::Overlay {
             .map(|followed| followed.frozen(slots().map(|slot| &slot.identity.namespace)))
             .unwrap_or_default();
         // Nobody is told of what nobody acts on: then there is nothing to search.
-        let slots = slots().filter(|_| !(state.panic.on || meant.entries.is_empty()));
-        (state.panic.clone(), slots.filter_map(place).collect::<BTreeSet<_>>(), frozen)
+        let slots = slots().filter(|_| !(panic.on || meant.entries.is_empty()));
+        (slots.filter_map(place).collect::<BTreeSet<_>>(), frozen)
     };
     let since = now_usec.saturating_sub(meant.made_usec) / 1_000_000;
     let young = |entry: &OverlayEntry| entry.age_seconds + since <= acting.max_age.get().as_secs();

@@ -167,7 +167,7 @@ pub(crate) async fn run(context: Context, stopped: watch::Receiver<bool>) {
                 has_read = true;
             }
             let says = standing.leads && has_read;
-            election.leave(says.then(|| note(&context.engine.state().read().panic)));
+            election.leave(says.then(|| note(&context.engine.state().panic())));
             tokio::select! {
                 () = tokio::time::sleep(LOOK) => {}
                 changed = changes.changed() => if changed.is_err() { return },
@@ -196,7 +196,7 @@ fn read(note: &str) -> Option<(Panic, String)> {
 async fn adopt(context: &Context, note: &str, leader: &str) {
     let Some((switch, why)) = read(note) else { return };
     let config = context.config.now();
-    let now = context.engine.state().read().panic.clone();
+    let now = context.engine.state().panic();
     let is_same = now.on == switch.is_on() && (!now.on || now.revert == (switch == Panic::Revert));
     if is_same || context.readiness.panic_held(&config).is_some() {
         return;

@@ -28,7 +28,7 @@ use evenkeel_store::ingest::store::Store;
 use nix::sys::signal::{SigSet, Signal};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tonic::server::NamedService;
 use tonic::transport::Server;
 use tracing::{info, warn};
@@ -409,11 +409,12 @@ impl IngestService for LateIngestion {
 /// Starts what goes on besides questions: recommendations of every workload, files of policies, the switch's file.
 async fn background(context: &Context, stopped: &watch::Receiver<bool>) -> anyhow::Result<JoinHandle<()>> {
     const LOOK: Duration = Duration::from_secs(1);
+    const FIRST_LOOK: Duration = Duration::from_secs(5);
     /// Sets the switch where flag or file say so.
     async fn look_at_switch(context: &Context, told: &mut Option<(bool, String)>) {
         let config = context.config.now();
         let held = context.readiness.panic_held(&config);
-        let now = context.engine.state().read().panic.clone();
+        let now = context.engine.state().panic();
         let wanted = panic::wanted(&now, held);
         // What does not succeed at once is one change all the same.
         let is_new = wanted.is_some() && *told != wanted;
@@ -422,7 +423,7 @@ async fn background(context: &Context, stopped: &watch::Receiver<bool>) -> anyho
         let switch = Panic::of(on, false);
         warn!(on, reason, "the panic switch is set: {}", switch.meaning());
         let change = panic::change(&now, switch, &reason);
-        let set = async { context.engine.set_panic(switch, reason.clone()).await };
+        let set = context.engine.set_panic(switch, reason.clone());
         let done = match is_new {
             true => {
                 let ticket = Ticket::own(context.readiness.audit(), &reason, "configuration");
@@ -445,15 +446,23 @@ async fn background(context: &Context, stopped: &watch::Receiver<bool>) -> anyho
             warn!(error, "the panic switch was not set; it is tried again");
         }
     }
-    // Before anything is answered: nothing may be changed that the switch forbids.
-    let mut told = None;
-    look_at_switch(context, &mut told).await;
+    let (looking, mut stopping) = (context.clone(), stopped.clone());
+    let (looked, first_look) = oneshot::channel();
+    tokio::spawn(async move {
+        let mut told = None;
+        look_at_switch(&looking, &mut told).await;
+        let _nobody_waits = looked.send(());
+        loop {
+            tokio::select! { () = tokio::time::sleep(LOOK) => {}, _ = stopping.changed() => return }
+            look_at_switch(&looking, &mut told).await;
+        }
+    });
+    // By itself: the switch may wait for the log.
     let (looking, mut stopping) = (context.clone(), stopped.clone());
     tokio::spawn(async move {
         let mut tick = tokio::time::interval(LOOK);
         loop {
             tokio::select! { _ = tick.tick() => {}, _ = stopping.changed() => return }
-            look_at_switch(&looking, &mut told).await;
             let at = looking.clone();
             let looked = tokio::task::spawn_blocking(move || {
                 let record = Some(&**at.readiness.audit());
@@ -468,6 +477,9 @@ async fn background(context: &Context, stopped: &watch::Receiver<bool>) -> anyho
             }
         }
     });
+    // Before anything is answered: nothing may be changed that the switch forbids. A log that cannot be written keeps nobody
+    // from answers, for the switch is in force without it.
+    let _looked = tokio::time::timeout(FIRST_LOOK, first_look).await;
     let (context, stopped) = (context.clone(), stopped.clone());
     let stored = Arc::clone(&context.stored);
     let thread = std::thread::Builder::new().name("recommend".to_owned());

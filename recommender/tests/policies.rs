@@ -343,6 +343,43 @@ async fn the_switch_stops_changes_and_its_file_holds_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_cannot_be_written_keeps_nobody_from_stopping_changes() {
+    for by_call in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let (state, file) = (dir.path().join("state"), dir.path().join("panic"));
+        let place = file.clone();
+        let (running, mut link) = started(&state, |config| {
+            config.panic_file = place;
+            config.serve.request_timeout = Span::from_secs(1);
+        })
+        .await;
+        let is_frozen =
+            || async { answer(&running, &pod("web:1", "")).await["evenkeel"]["panic"] == json!(true) };
+        assert!(!is_frozen().await);
+        std::fs::remove_dir_all(&state).unwrap();
+        // The thread that writes waits for the log from here on.
+        link.send(vec![v1::Frame { sequence: 71, ..v1::Frame::default() }]).await;
+        until(|| async { (http(running.http, "GET", "/readyz", "").await.0 == 503).then_some(()) }).await;
+        if by_call {
+            let mut client = RecommenderServiceClient::connect(running.grpc.to_string()).await.unwrap();
+            let mut set = async |on| client.set_panic(v1::SetPanicRequest { on, ..Default::default() }).await;
+            let late = set(true).await.unwrap_err();
+            assert!(late.message().contains("the switch is on, but not durable"), "{late}");
+            assert!(is_frozen().await);
+            let late = set(false).await.unwrap_err();
+            assert!(late.message().contains("the switch is on until the log can be written"), "{late}");
+        } else {
+            std::fs::write(&file, "").unwrap();
+            until(|| async { is_frozen().await.then_some(()) }).await;
+            std::fs::remove_file(&file).unwrap();
+            tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+        }
+        assert!(is_frozen().await);
+        running.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flag_holds_the_switch_and_a_call_sets_it_for_good() {
     let dir = tempfile::tempdir().unwrap();
     let (running, link) = started(dir.path(), |config| config.panic = true).await;

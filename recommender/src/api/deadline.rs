@@ -104,7 +104,7 @@ impl Context {
         }
         // Replaced within an instant at the end of a pass.
         let before = self.stored.kept();
-        let frozen = self.freezes(&pod.metadata.namespace);
+        let frozen = self.is_frozen(&pod.metadata.namespace);
         let state = self.engine.state().try_read()?;
         let advice = pod::advise_pod(&Desk { frozen, ..self.desk(&set, &before, &state) }, pod, &[]);
         drop(state);
@@ -117,7 +117,7 @@ impl Context {
             kept: &self.stored,
             policies,
             advisor: &self.advisor,
-            panic: self.engine.state().is_panic() || self.freezes(&pod.metadata.namespace),
+            panic: self.is_frozen(&pod.metadata.namespace),
             now_usec: self.engine.now_usec(),
         };
         at_hand.pod(pod)

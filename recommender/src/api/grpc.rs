@@ -12,6 +12,7 @@ use evenkeel_proto::v1::{
     self, recommender_service_server::RecommenderService,
     recommender_service_watch_usage_response::Event as UsageEvent,
 };
+use evenkeel_store::state::PanicSwitch;
 use futures::{Stream, StreamExt as _};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -91,6 +92,16 @@ impl Api {
     ) -> Result<T, Status> {
         let asked = self.ask(move |c| c.rules(&rules).map(|rules| c.at_desk(|desk| question(desk, &rules))));
         asked.await?.map_err(Status::invalid_argument)
+    }
+}
+
+/// What is told of a switch that the log could not take in time.
+const fn not_durable(on: bool) -> &'static str {
+    match on {
+        true => {
+            "the switch is on, but not durable: once the log can be written, set it again, or a restart forgets it; see /readyz?verbose for what keeps the log"
+        }
+        false => "the switch is on until the log can be written; see /readyz?verbose for what keeps the log",
     }
 }
 
@@ -178,12 +189,13 @@ impl RecommenderService for Api {
                 v1::ListRecommendationsResponse { recommendations, loading: true, ..Default::default() };
             return Ok(Response::new(response));
         }
+        let PanicSwitch { on, revert, reason, .. } = self.context()?.engine.state().panic();
         let response = self.ask_desk(rules, move |desk, rules| v1::ListRecommendationsResponse {
             recommendations: list::selected(desk, &namespace, &selector, rules),
             loading: false,
-            panic: desk.state.panic.on,
-            panic_reason: desk.state.panic.reason.clone(),
-            panic_revert: desk.state.panic.on && desk.state.panic.revert,
+            panic: on,
+            panic_reason: reason,
+            panic_revert: on && revert,
         });
         Ok(Response::new(response.await?))
     }
@@ -315,23 +327,19 @@ impl RecommenderService for Api {
             )));
         }
         let patience = context.config.now().serve.request_timeout.get();
-        let (engine, why) = (context.engine.clone(), reason.clone());
+        let change = panic::change(&context.engine.state().panic(), switch, &reason);
+        // Switched on it is in force from here, whether it can be recorded, or stored, or not.
+        let stored = context.engine.set_panic(switch, reason.clone());
         let set = async move {
-            match tokio::time::timeout(patience, engine.set_panic(switch, why)).await {
+            match tokio::time::timeout(patience, stored).await {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(error)) => {
                     let status = Status::unavailable(format!("the switch was not stored: {error}"));
                     Err((status, AuditOutcome::Failed))
                 }
-                Err(_) => {
-                    let status = Status::deadline_exceeded(
-                        "the switch is not durable yet; see /readyz?verbose for what keeps the log",
-                    );
-                    Err((status, AuditOutcome::Unknown))
-                }
+                Err(_) => Err((Status::deadline_exceeded(not_durable(on)), AuditOutcome::Unknown)),
             }
         };
-        let change = panic::change(&context.engine.state().read().panic, switch, &reason);
         // By itself: a caller that hangs up leaves no change without its end.
         let recorded = tokio::spawn(async move { ticket.around_async(change, on, set).await });
         let recorded = recorded.await.map_err(|_| Status::internal("a fault in the program; see the log"))?;

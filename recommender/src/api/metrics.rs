@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicU64;
 use evenkeel_kubernetes::{KindStatus, WatchState};
 use evenkeel_metrics::{FamilyKind, Number, Page};
 use evenkeel_store::ingest::health::{Health, read};
-use evenkeel_store::state::StoreState as Counted;
 use evenkeel_store::state::belief::Dropped;
+use evenkeel_store::state::{PanicSwitch, StoreState as Counted};
 use evenkeel_updater::Reason;
 
 use super::Context;
@@ -43,6 +43,7 @@ pub(crate) fn exposition(context: &Context, capacity: &Capacity<'_>, rows: Optio
     ingest(&mut text, state, health);
     storage(&mut text, health);
     kept(&mut text, state);
+    panic(&mut text, &context.engine.state().panic());
     estimates(&mut text, capacity);
     engines(&mut text, health);
     answers(&mut text, context);
@@ -531,11 +532,14 @@ fn kept(text: &mut Page, state: &Counted) {
     );
     text.counter("history_dropped_series", "Workload containers dropped for lack of room.", dropped_series);
     text.counter("forgotten_streams", "Streams forgotten for lack of room.", state.counters.forgotten);
-    text.gauge("panic", "1 while the panic switch is on.", u64::from(state.panic.on));
+}
+
+fn panic(text: &mut Page, switch: &PanicSwitch) {
+    text.gauge("panic", "1 while the panic switch is on.", u64::from(switch.on));
     text.gauge(
         "panic_revert",
         "1 while the panic switch is on and containers get back the requests that were asked for.",
-        u64::from(state.panic.on && state.panic.revert),
+        u64::from(switch.on && switch.revert),
     );
 }
 

@@ -177,12 +177,17 @@ impl Context {
         self.readiness.followed().is_some_and(|followed| followed.freezes(namespace))
     }
 
+    /// Whether nothing of a namespace is to be changed: the panic switch is on, or the namespace says so.
+    pub(crate) fn is_frozen(&self, namespace: &str) -> bool {
+        self.engine.state().is_panic() || self.freezes(namespace)
+    }
+
     /// Answers for a pod, and notes how long that took.
     pub(crate) fn recommend_pod(&self, pod: &Pod, rules: &[Chosen]) -> PodAdvice {
         let began = std::time::Instant::now();
         let (set, kept) = (self.policies.set(), self.stored.kept());
         // One pod's answer takes less than a millisecond: nobody need wait for it at the gate, nor it for others.
-        let frozen = self.freezes(&pod.metadata.namespace);
+        let frozen = self.is_frozen(&pod.metadata.namespace);
         let state = self.engine.state().read();
         let advice = pod::advise_pod(&Desk { frozen, ..self.desk(&set, &kept, &state) }, pod, rules);
         drop(state);

@@ -139,7 +139,7 @@ fn prices(section: &DashboardSection) -> Option<Prices> {
 }
 
 fn switch(context: &Context) -> Switch {
-    let now = context.engine.state().read().panic.clone();
+    let now = context.engine.state().panic();
     Switch { on: now.on, revert: now.on && now.revert, reason: now.reason, since_ms: now.since_usec / 1000 }
 }
 

@@ -53,7 +53,7 @@ pub struct Desk<'a> {
     pub now_usec: u64,
     /// Largest node seen.
     pub largest: Amounts,
-    /// The namespace of the pod that is asked about says that nothing of it is to be changed.
+    /// Nothing of the pod that is asked about is to be changed: the panic switch is on, or its namespace says so.
     pub frozen: bool,
     /// What the last pass over all workloads recommended, which rules may keep to.
     pub before: &'a StoredRecommendations,

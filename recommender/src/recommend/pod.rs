@@ -119,7 +119,7 @@ fn completed(mut value: Value) -> Option<String> {
 pub fn advise_pod(desk: &Desk<'_>, pod: &Pod, rules: &[Chosen]) -> PodAdvice {
     let labels = pod.metadata.labels.iter().map(|(k, v)| (k.as_str(), v.as_str()));
     let (governing, selecting) = desk.policies.governing(None, &pod.metadata.namespace, labels);
-    let panic = desk.state.panic.on || desk.frozen;
+    let panic = desk.frozen;
     let advise = |container: &Container| {
         let (asked, now) = asked(pod, container);
         let one = |rule: Option<&Chosen>| desk.recommend(&asked, &now, governing, rule);

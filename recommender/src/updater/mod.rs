@@ -99,10 +99,8 @@ struct Passes {
 
 /// The panic switch. Who holds it holds it at once, though the state says so a moment later.
 fn panic_of(context: &Context) -> Panic {
-    let set = {
-        let state = context.engine.state().read();
-        Panic::of(state.panic.on, state.panic.revert)
-    };
+    let set = context.engine.state().panic();
+    let set = Panic::of(set.on, set.revert);
     match set {
         Panic::Off if context.readiness.panic_held(&context.config.now()).is_some() => Panic::Freeze,
         set => set,

@@ -1,7 +1,6 @@
 //! Owns the way to the state for everybody but the store: short looks, long ones, and the order of locks.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
 };
@@ -11,7 +10,7 @@ use crate::engines::worker::Queue;
 use crate::history::exchange::Batch;
 use crate::history::files::{HistoryFiles, Outgoing};
 use crate::history::fill;
-use crate::state::{RecordOutcome, StoreState};
+use crate::state::{PanicSwitch, RecordOutcome, StoreState};
 
 /// Containers whose minutes are taken under one lock: less than a millisecond.
 const FRESH_AT_ONCE: usize = 500;
@@ -30,8 +29,8 @@ pub struct SharedState {
     files: Arc<Mutex<HistoryFiles>>,
     /// Queues of the engines outside that keep the history too.
     engines: Arc<RwLock<Vec<Arc<Queue>>>>,
-    /// The panic switch of the state, for who must not wait for it.
-    panic: Arc<AtomicBool>,
+    /// The panic switch in force: known before the state counts it, and switched on before the log has it.
+    panic: Arc<RwLock<PanicSwitch>>,
 }
 
 /// A long look. The state is given back before the gate.
@@ -83,12 +82,17 @@ impl SharedState {
 
     /// Whether the panic switch is on, without waiting for the state.
     pub fn is_panic(&self) -> bool {
-        self.panic.load(Ordering::SeqCst)
+        self.panic.read().unwrap_or_else(PoisonError::into_inner).on
     }
 
-    /// The panic switch of the state is this now.
-    pub(super) fn tell_panic(&self, on: bool) {
-        self.panic.store(on, Ordering::SeqCst);
+    /// The panic switch in force, without waiting for the state.
+    pub fn panic(&self) -> PanicSwitch {
+        self.panic.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// This is the panic switch in force now.
+    pub(super) fn tell_panic(&self, switch: PanicSwitch) {
+        *self.panic.write().unwrap_or_else(PoisonError::into_inner) = switch;
     }
 
     /// Looks at the state for less than a millisecond; ingest waits meanwhile, and other readers behind it.

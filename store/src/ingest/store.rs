@@ -33,8 +33,8 @@ use crate::backup::is_half_restored;
 use crate::config::Settings;
 use crate::history::exchange::Batch;
 use crate::key::{NodeKey, StreamKey};
-use crate::state::RecordOutcome;
 use crate::state::kills::Killed;
+use crate::state::{PanicSwitch, RecordOutcome};
 
 /// The owner of an epoch that was opened by a credential of its node alone.
 pub const OWN: &str = "node";
@@ -111,7 +111,7 @@ impl Store {
         }
         store.replay(&recovery, &mut report)?;
         let state = store.state.read();
-        store.state.tell_panic(state.panic.on);
+        store.state.tell_panic(state.panic.clone());
         report.coverage = state.past.coverage();
         drop(state);
         report.millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -370,10 +370,11 @@ impl Store {
     /// # Errors
     /// When the log cannot take the record; nothing was changed and the call may be repeated.
     pub fn set_panic(&mut self, now_usec: u64, switch: Panic, reason: String) -> Result<Mark, StoreError> {
-        let entry = record::Panic { on: switch.is_on(), revert: switch == Panic::Revert, reason };
+        let set = PanicSwitch::set(switch, reason.clone(), now_usec);
+        let entry = record::Panic { on: set.on, revert: set.revert, reason };
         self.log(now_usec, IngestEntry::Panic(entry))?;
         // Whoever acts hears it before it is counted.
-        self.state.tell_panic(switch.is_on());
+        self.state.tell_panic(set);
         Ok(self.mark())
     }
 

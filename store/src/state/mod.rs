@@ -191,6 +191,14 @@ pub struct PanicSwitch {
     pub since_usec: u64,
 }
 
+impl PanicSwitch {
+    /// As it is set at `since_usec`.
+    pub(crate) fn set(switch: panic::Panic, reason: String, since_usec: u64) -> Self {
+        let (on, revert) = (switch.is_on(), switch == panic::Panic::Revert);
+        Self { on, revert, reason: panic::reason(reason), since_usec }
+    }
+}
+
 /// Everything known.
 #[derive(Debug)]
 pub struct StoreState {
@@ -364,8 +372,7 @@ impl StoreState {
             LogEntry::Taken(taken) => return self.take(received_usec, taken),
             LogEntry::Lost(LostFrames { key, first, last }) => self.lose(received_usec, &key, first, last),
             LogEntry::Panic(Panic { on, reason, revert }) => {
-                let reason = panic::reason(reason);
-                self.panic = PanicSwitch { on, revert, reason, since_usec: received_usec };
+                self.panic = PanicSwitch::set(panic::Panic::of(on, revert), reason, received_usec);
             }
             LogEntry::Retired(key) => self.retire(&key),
             LogEntry::Owned(Owned { key, owner }) => {

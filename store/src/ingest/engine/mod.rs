@@ -35,6 +35,7 @@ use super::store::{Mark, SharedState, Store};
 use crate::clock::WallClock;
 use crate::config::Settings;
 use crate::key::StreamKey;
+use crate::state::PanicSwitch;
 use count::count_loop;
 use disk::{checkpoint_loop, sync_loop};
 use rivals::Rivals;
@@ -44,8 +45,6 @@ use worker::Ingest;
 const QUEUE: usize = 32;
 /// Ticks a slow watcher may be behind before it loses some.
 const LIVE_TICKS: usize = 256;
-/// How long somebody who set the panic switch waits to find it set.
-const SEEN_WITHIN: Duration = Duration::from_secs(3);
 /// How long to wait before the log is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -151,6 +150,7 @@ pub struct Engine {
     pub(crate) durable: watch::Receiver<Mark>,
     state: SharedState,
     health: Arc<Health>,
+    #[cfg(test)]
     backlog: Arc<Backlog>,
     live: broadcast::Sender<Tick>,
     next_connection: Arc<AtomicU64>,
@@ -222,6 +222,7 @@ impl Engine {
             durable,
             state: store.state(),
             health: Arc::clone(&shared.health),
+            #[cfg(test)]
             backlog: Arc::clone(&shared.backlog),
             live: live.clone(),
             next_connection: Arc::default(),
@@ -281,19 +282,27 @@ impl Engine {
         self.live.subscribe()
     }
 
-    /// Sets the panic switch; returns once that is durable.
+    /// Sets the panic switch; returns once that is durable. Switched on it is in force from this call on, before anything is
+    /// awaited: a log that cannot be written keeps nobody from stopping changes.
     ///
     /// # Errors
     /// When ingest has stopped.
-    pub async fn set_panic(&self, switch: Panic, reason: String) -> anyhow::Result<()> {
-        let (done, marked) = oneshot::channel();
-        self.commands.send(IngestCommand::SetPanic { switch, reason, done }).await?;
-        let mark = marked.await?;
-        self.durable.clone().wait_for(|durable| *durable >= mark).await?;
-        // Whoever is told that it is set finds it so, but where very much is to be counted before.
-        let backlog = Arc::clone(&self.backlog);
-        tokio::task::spawn_blocking(move || backlog.is_counted(mark, SEEN_WITHIN)).await?;
-        Ok(())
+    pub fn set_panic(
+        &self,
+        switch: Panic,
+        reason: String,
+    ) -> impl Future<Output = anyhow::Result<()>> + Send + 'static {
+        if switch.is_on() {
+            self.state.tell_panic(PanicSwitch::set(switch, reason.clone(), self.clock.now_usec()));
+        }
+        let (commands, mut durable) = (self.commands.clone(), self.durable.clone());
+        async move {
+            let (done, marked) = oneshot::channel();
+            commands.send(IngestCommand::SetPanic { switch, reason, done }).await?;
+            let mark = marked.await?;
+            durable.wait_for(|durable| *durable >= mark).await?;
+            Ok(())
+        }
     }
 
     /// A number for a connection that begins.
