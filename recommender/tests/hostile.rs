@@ -473,6 +473,30 @@ async fn a_full_disk_is_survived(disk: usize) {
     running.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_on_a_full_disk_is_told_and_the_room_is_kept_once_there_is_some() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(_small) = Small::mount(dir.path(), 8 << 20) else { return };
+    let state = dir.path().join("state");
+    Running::start(&state, |_| {}).await.stop().await;
+    fs::remove_file(state.join("reserve")).unwrap();
+    let rest = dir.path().join("rest");
+    let filled = std::io::copy(&mut std::io::repeat(0), &mut fs::File::create(&rest).unwrap()).unwrap_err();
+    assert_eq!(filled.kind(), std::io::ErrorKind::StorageFull);
+    let running = Running::start(&state, |_| {}).await;
+    let told = async |want: &str| {
+        until(|| async {
+            http(running.http, "GET", "/readyz?verbose", "").await.1.contains(want).then_some(())
+        })
+        .await;
+    };
+    told("[-]room: no room can be kept on the disk for a checkpoint").await;
+    fs::remove_file(&rest).unwrap();
+    told("[+]room: ok").await;
+    assert!(state.join("reserve").exists());
+    running.stop().await;
+}
+
 /// Short form of the bench `ingest/storm-5000`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_of_nodes_that_come_back_at_once_starves_none() {

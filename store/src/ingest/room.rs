@@ -23,12 +23,13 @@ const BESIDE: u64 = 1 << 20;
 pub(crate) struct Room {
     path: PathBuf,
     is_released: Arc<AtomicBool>,
+    is_kept: Arc<AtomicBool>,
 }
 
 impl Room {
     /// The room in a state directory; nothing is kept yet.
     pub(crate) fn new(state_dir: &Path) -> Self {
-        Self { path: state_dir.join("reserve"), is_released: Arc::default() }
+        Self { path: state_dir.join("reserve"), is_released: Arc::default(), is_kept: Arc::default() }
     }
 
     /// Keeps room for a checkpoint that is at most twice as large as the last one.
@@ -36,6 +37,12 @@ impl Room {
     /// # Errors
     /// When the disk has not as much.
     pub(crate) fn keep(&self, last_checkpoint: u64) -> io::Result<()> {
+        let kept = self.allocate(last_checkpoint);
+        self.is_kept.store(kept.is_ok(), Ordering::SeqCst);
+        kept
+    }
+
+    fn allocate(&self, last_checkpoint: u64) -> io::Result<()> {
         let wanted = last_checkpoint.saturating_mul(2).saturating_add(BESIDE);
         let file =
             OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&self.path)?;
@@ -58,6 +65,11 @@ impl Room {
         }
         self.is_released.store(true, Ordering::SeqCst);
         true
+    }
+
+    /// Whether there was enough room when it was last to be kept.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.is_kept.load(Ordering::SeqCst)
     }
 
     /// Whether nobody else may take room now.

@@ -63,8 +63,8 @@ pub(super) fn checkpoint_loop(shared: &IngestShared, woken: &Receiver<()>) {
     let interval = shared.config.log.checkpoint_interval.get();
     let mut last = Instant::now();
     let mut written = shared.state.read().applied;
-    // The room kept may be too small for the next checkpoint.
-    let mut grown = false;
+    // The room kept may be too small for the next checkpoint, or there was none when the store was opened.
+    let mut grown = !shared.room.is_kept();
     // Engines outside have minutes within two, however seldom checkpoints are.
     let (mut offered, mut turned) = (Instant::now(), shared.state.read().clock.now());
     while !shared.stop.load(Ordering::SeqCst) {
