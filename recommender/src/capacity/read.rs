@@ -15,7 +15,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::pool::StillWanted;
-use crate::policy::listed;
+use crate::policy::Listing;
 
 /// What is read as YAML; larger snapshots are given as JSON, which is read as a stream.
 const YAML: YamlBounds = YamlBounds { documents: 10_000, nodes: 1_000_000 };
@@ -122,7 +122,11 @@ fn read_into(loader: &mut Loader<'_>, reader: impl Read) -> Result<(), String> {
 /// # Errors
 /// With the file, and what is wrong with it.
 pub(super) fn objects(loader: &mut Loader<'_>, places: &[PathBuf]) -> Result<(), String> {
-    listed(places).into_iter().try_for_each(|(path, (_, bytes, _))| {
+    let Listing { files, unlisted } = Listing::of(places);
+    if let Some((path, why)) = unlisted.first_key_value() {
+        return Err(format!("objects: {}: {why}", path.display()));
+    }
+    files.into_iter().try_for_each(|(path, (_, bytes, _))| {
         let mut read = || {
             if bytes > OBJECTS_BYTES {
                 return Err(format!("it has {bytes} bytes, over {OBJECTS_BYTES}; split it"));

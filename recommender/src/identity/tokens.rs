@@ -25,7 +25,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Grant, Identity, Nodes, Proof, Role, Who};
 use crate::audit::{Audit, FileDigests};
-use crate::policy::{Print, listed};
+use crate::policy::{Listing, Print};
 
 mod wrong;
 
@@ -338,7 +338,7 @@ impl Tokens {
     /// is gone takes all tokens with it. With a `record`, what has no entry there does not come in force, and is tried again at the
     /// next look.
     pub(crate) fn look(&self, record: Option<&Audit>) {
-        let print = listed(std::slice::from_ref(&self.path)).remove(&self.path);
+        let print = Listing::of(std::slice::from_ref(&self.path)).files.remove(&self.path);
         let is_read = |now: &LoadedTokens| now.print == print && now.trouble.is_none();
         if is_read(&self.now.read().unwrap_or_else(PoisonError::into_inner)) {
             return;

@@ -6,22 +6,19 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use evenkeel_rightsizing::policy::rank::Dated;
 use evenkeel_rightsizing::policy::{Policy, PolicyError, read_all};
 use serde_json::Value;
 use tracing::{info, warn};
 
+use super::listing::{Listing, Print, Unlisted};
 use super::set::PolicySource;
 use super::store::created;
 use crate::audit::{Audit, FileDigests};
 
 /// Largest file read, bytes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
-
-/// What tells one content of a file from another.
-pub(crate) type Print = (Option<SystemTime>, u64, u64);
 
 #[derive(Debug, Default)]
 struct PolicyFile {
@@ -53,6 +50,7 @@ fn said(policies: &[Policy]) -> FileDigests {
 #[derive(Debug, Default)]
 pub(super) struct PolicyFiles {
     by_path: BTreeMap<PathBuf, PolicyFile>,
+    unlisted: Unlisted,
 }
 
 impl PolicyFiles {
@@ -65,13 +63,14 @@ impl PolicyFiles {
         check: impl Fn(&Policy) -> Result<(), PolicyError>,
         record: Option<&Audit>,
     ) -> bool {
-        let found = listed(places);
+        let found = Listing::of(places);
+        found.tell(&mut self.unlisted);
         let before = self.by_path.len();
         self.by_path.retain(|path, file| {
-            found.contains_key(path) || file.recorded(path, &FileDigests::default(), record).is_err()
+            found.may_have(path) || file.recorded(path, &FileDigests::default(), record).is_err()
         });
         let mut changed = self.by_path.len() != before;
-        for (path, print) in found {
+        for (path, print) in found.files {
             if self.by_path.get(&path).is_some_and(|file| file.print == Some(print)) {
                 continue;
             }
@@ -122,34 +121,9 @@ impl PolicyFiles {
     }
 
     pub(super) fn troubles(&self) -> Vec<(PathBuf, String)> {
-        self.by_path.iter().filter_map(|(path, file)| Some((path.clone(), file.trouble.clone()?))).collect()
+        let of_files = self.by_path.iter().filter_map(|(path, file)| Some((path, file.trouble.as_ref()?)));
+        self.unlisted.iter().chain(of_files).map(|(path, why)| (path.clone(), why.clone())).collect()
     }
-}
-
-/// The files meant: those named, and the YAML and JSON files of directories named. What is not there is not meant.
-pub(crate) fn listed(places: &[PathBuf]) -> BTreeMap<PathBuf, Print> {
-    let mut found = BTreeMap::new();
-    let mut take = |path: PathBuf| {
-        if let Ok(facts) = fs::metadata(&path)
-            && facts.is_file()
-        {
-            use std::os::unix::fs::MetadataExt;
-            found.insert(path, (facts.modified().ok(), facts.len(), facts.ino()));
-        }
-    };
-    for place in places {
-        match fs::read_dir(place) {
-            Ok(entries) => {
-                let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-                let kind = |path: &PathBuf| path.extension().and_then(|e| e.to_str()).map(str::to_owned);
-                paths
-                    .filter(|p| matches!(kind(p).as_deref(), Some("yaml" | "yml" | "json")))
-                    .for_each(&mut take);
-            }
-            Err(_) => take(place.clone()),
-        }
-    }
-    found
 }
 
 fn load(
@@ -214,6 +188,17 @@ mod tests {
         assert!(look(&mut files, 2));
         assert!(files.troubles()[0].1.contains("max_policies"));
         assert!(files.owner("default", "b").is_some_and(|p| p.ends_with("a.yaml")));
+        // A directory that cannot be looked at takes nothing away.
+        let aside = dir.path().with_extension("aside");
+        fs::rename(dir.path(), &aside).unwrap();
+        std::os::unix::fs::symlink(dir.path(), dir.path()).unwrap();
+        let before = names(&files);
+        look(&mut files, 10);
+        assert!(names(&files) == before && files.troubles()[0].0 == dir.path(), "{:?}", files.troubles());
+        fs::remove_file(dir.path()).unwrap();
+        fs::rename(&aside, dir.path()).unwrap();
+        look(&mut files, 2);
+        assert!(files.troubles().iter().all(|(path, _)| path != dir.path()));
         fs::remove_file(dir.path().join("a.yaml")).unwrap();
         assert!(look(&mut files, 10));
         assert!(names(&files).is_empty());

@@ -8,6 +8,7 @@
 pub mod bounds;
 mod cluster;
 mod files;
+mod listing;
 pub mod panic;
 pub(crate) mod panic_map;
 mod set;
@@ -28,7 +29,7 @@ use crate::config::LiveConfig;
 use crate::recommend::rules::{self, Chosen};
 use bounds::{BoundKey, BoundObject};
 use cluster::ClusterPolicies;
-pub(crate) use files::{Print, listed};
+pub(crate) use listing::{Listing, Print, Unlisted};
 pub use set::{Governing, PolicySource, Set};
 use status::Statuses;
 use store::Store;

@@ -23,7 +23,7 @@ use crate::audit::{Audit, FileDigests};
 use crate::capacity::read;
 use crate::config::{Config, LimitRangeSection};
 use crate::policy::bounds::{BoundKey, BoundObject};
-use crate::policy::{Print, listed};
+use crate::policy::{Listing, Print, Unlisted};
 
 /// Largest file read, bytes: a snapshot of a cluster is larger, its quotas and limit ranges are not.
 const MAX_FILE_BYTES: u64 = 64 << 20;
@@ -131,6 +131,7 @@ struct Made {
 #[derive(Debug, Default)]
 struct LimitsState {
     files: BTreeMap<PathBuf, LimitsFile>,
+    unlisted: Unlisted,
     /// Over the interfaces.
     applied: Vec<Arc<BoundObject>>,
     /// A cluster that is followed, and its objects.
@@ -203,7 +204,8 @@ impl Limits {
     /// What is wrong with files: path, and the trouble.
     pub(crate) fn troubles(&self) -> Vec<(PathBuf, String)> {
         let held = self.held();
-        held.files.iter().filter_map(|(path, file)| Some((path.clone(), file.trouble.clone()?))).collect()
+        let of_files = held.files.iter().filter_map(|(path, file)| Some((path, file.trouble.as_ref()?)));
+        held.unlisted.iter().chain(of_files).map(|(path, why)| (path.clone(), why.clone())).collect()
     }
 
     /// Takes what is applied over the interfaces now; it is asked for when nobody else takes it.
@@ -217,15 +219,16 @@ impl Limits {
     /// tried again at the next look.
     pub(crate) fn look(&self, config: &Config, record: Option<&Audit>) {
         let mut held = self.held();
-        let found = listed(&config.objects);
+        let found = Listing::of(&config.objects);
+        found.tell(&mut held.unlisted);
         let ranges = &config.recommend.limit_ranges;
         let before = held.files.len();
         held.files.retain(|path, file| {
-            found.contains_key(path) || file.recorded(path, &FileDigests::default(), record).is_err()
+            found.may_have(path) || file.recorded(path, &FileDigests::default(), record).is_err()
         });
         let mut changed = held.files.len() != before || held.sections != *ranges;
         held.sections.clone_from(ranges);
-        for (path, print) in found {
+        for (path, print) in found.files {
             let file = held.files.entry(path.clone()).or_default();
             changed |= file.print != Some(print) && file.read(&path, print, record);
         }

@@ -119,10 +119,11 @@ impl Directory {
     async fn list(&mut self, now: i64, is_settled: bool) -> Option<Listing> {
         let dir = self.dir.clone();
         // Before files are read: a change meanwhile is seen the next time.
-        let stamped = move || -> std::io::Result<Vec<(Option<Stamp>, PathBuf)>> {
-            Ok(files(&dir)?.into_iter().map(|file| (stamp(&file), file)).collect())
+        let stamped = move || {
+            let stamped = |file: PathBuf| (stamp(&file), file);
+            files(&dir).map(|(files, beyond)| (files.into_iter().map(stamped).collect::<Vec<_>>(), beyond))
         };
-        let files = match super::blocking(stamped).await {
+        let (files, beyond) = match super::blocking(stamped).await {
             Ok(files) => files,
             Err(error) => {
                 self.known.clear();
@@ -147,7 +148,9 @@ impl Directory {
         }
         self.known = known;
         let roots = self.cgroup_roots.clone();
-        Some(super::blocking(move || listed(&all, &roots)).await)
+        let mut listing = super::blocking(move || listed(&all, &roots)).await;
+        listing.problems.extend((beyond > 0).then(|| self.left_out(beyond)));
+        Some(listing)
     }
 
     /// What a file said, where it has not changed since.
@@ -176,6 +179,15 @@ impl Directory {
         };
         Listing { problems: vec![problem], ..Listing::default() }
     }
+
+    fn left_out(&self, beyond: usize) -> SourceProblem {
+        SourceProblem {
+            what: "read every manifest of the directory".into(),
+            where_: self.dir.display().to_string(),
+            why: format!("{beyond} of its files are beyond the {MAX_FILES} that are read"),
+            remedy: "keep manifests of several containers in one file".into(),
+        }
+    }
 }
 
 /// Everything that the files say, each container bound to what it names.
@@ -197,19 +209,21 @@ fn listed(files: &[(PathBuf, Arc<Parsed>)], cgroup_roots: &[PathBuf]) -> Listing
     listing
 }
 
-/// Manifests of a directory in name order; hidden files and other endings are no manifests.
-fn files(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
+/// Manifests of a directory in name order, and how many more there are than are read; hidden files and other endings are no
+/// manifests.
+fn files(dir: &Path) -> std::io::Result<(Vec<PathBuf>, usize)> {
+    let (mut files, mut beyond) = (Vec::new(), 0);
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
         let hidden = path.file_name().is_none_or(|n| n.as_encoded_bytes().starts_with(b"."));
         let ending = path.extension().is_some_and(|e| ["yaml", "yml", "json"].iter().any(|w| e == *w));
-        if !hidden && ending && files.len() < MAX_FILES {
-            files.push(path);
+        match !hidden && ending {
+            true if files.len() < MAX_FILES => files.push(path),
+            is_manifest => beyond += usize::from(is_manifest),
         }
     }
     files.sort();
-    Ok(files)
+    Ok((files, beyond))
 }
 
 /// Two manifests for the same container contradict each other: neither is used.
@@ -264,6 +278,18 @@ mod tests {
         assert!(
             listing.problems[0].where_.contains("b.yaml") && listing.problems[1].where_.contains("c.json")
         );
+    }
+
+    #[tokio::test]
+    async fn files_beyond_the_most_are_told() {
+        let dir = tempfile::tempdir().unwrap();
+        for number in 0..MAX_FILES + 2 {
+            fs::write(dir.path().join(format!("{number}.json")), "").unwrap();
+        }
+        let (found, beyond) = files(dir.path()).unwrap();
+        assert_eq!((found.len(), beyond), (MAX_FILES, 2));
+        let problem = directory(dir.path()).left_out(beyond);
+        assert!(problem.why.starts_with("2 of its files are beyond the 10000"), "{}", problem.why);
     }
 
     #[tokio::test]
