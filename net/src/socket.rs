@@ -54,6 +54,9 @@ pub fn bind(path: &Path, mode: u32, key: &str) -> io::Result<Socket> {
             std::fs::remove_file(path)
                 .map_err(|e| told(e, format!("cannot remove the stale socket {shown}")))?;
         }
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            return Err(told(error, format!("{shown} is no name for a socket; set {key}")));
+        }
         Err(error) => return Err(told(error, format!("{shown} is in the way; remove it, or set {key}"))),
     }
     let listener = UnixListener::bind(path).map_err(|e| {
@@ -108,6 +111,8 @@ mod tests {
         let path = dir.path().join("agent.sock");
         std::fs::write(&path, "precious").unwrap();
         assert!(bind(&path, 0o660, "serve.socket").unwrap_err().to_string().contains("in the way"));
+        let long = bind(&dir.path().join("s".repeat(120)), 0o660, "serve.socket").unwrap_err().to_string();
+        assert!(long.contains("is no name for a socket; set serve.socket: "), "{long}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     }
 }

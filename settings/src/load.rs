@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use figment::providers::{Format, Toml};
@@ -183,7 +184,12 @@ fn check_syntax(path: &Path) -> Result<(), ConfigError> {
         remedy: remedy.to_owned(),
     };
     let text = fs::read_to_string(path).map_err(|error| {
-        fail(None, format!("the file cannot be read: {error}"), "correct its permissions")
+        let remedy = match error.kind() {
+            ErrorKind::IsADirectory => "remove the directory, or name it otherwise",
+            ErrorKind::InvalidData => "write it as UTF-8",
+            _ => "correct its permissions",
+        };
+        fail(None, format!("the file cannot be read: {error}"), remedy)
     })?;
     ImDocument::parse(text.as_str()).map(drop).map_err(|error| {
         let line = error.span().map(|span| line_at(&text, span.start));
