@@ -4,7 +4,7 @@
 //! it is said to request counts only where one of its files has the section, which is looked for here, by its name and without reading what
 //! the section says: nothing else of the machine is passed off as somebody who asked for it.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +12,7 @@ use evenkeel_enforce::shared::SourceProblem;
 use evenkeel_enforce::systemd::names::{UnitMembership, standing};
 use evenkeel_model::workload::{CgroupBinding, Requested, SourceKind, Workload};
 
+use crate::sources::open;
 use crate::sources::systemd::{NAMESPACE, SECTION};
 
 /// Where systemd's own and the machine's unit files are (systemd.unit(5), "Unit File Load Path").
@@ -101,7 +102,7 @@ fn files(unit: &str, stem: &str, kind: &str, root: &Path) -> Vec<PathBuf> {
 
 fn has_section(file: &Path) -> bool {
     let mut bytes = Vec::new();
-    let read = File::open(file).and_then(|open| open.take(MOST_BYTES).read_to_end(&mut bytes));
+    let read = open(file).and_then(|open| open.take(MOST_BYTES).read_to_end(&mut bytes));
     let wanted = format!("[{SECTION}]");
     read.is_ok() && bytes.split(|byte| *byte == b'\n').any(|line| line.trim_ascii() == wanted.as_bytes())
 }

@@ -13,12 +13,17 @@ mod slices;
 pub(crate) mod systemd;
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_model::units::Bytes;
 use evenkeel_model::workload::{PodRef, Workload};
 use evenkeel_proto::convert::command_hash;
+use nix::fcntl::OFlag;
 
 /// What the words of a runtime and of its containers are held against.
 #[derive(Debug, Clone)]
@@ -62,6 +67,11 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
         // The runtime is ending, and this task with it.
         Err(_) => std::future::pending().await,
     }
+}
+
+/// Opens a file that people write. A pipe in its place is not waited for until somebody writes to it.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)
 }
 
 /// Waits until a time; for ever without one.

@@ -297,12 +297,22 @@ impl Converger {
         }
     }
 
-    /// Waits until so many sources have said what they see, or `deadline`.
+    /// Waits until so many sources have said what they see, or `deadline`, and tells the log where not all have.
     pub fn gather(&mut self, sources: usize, deadline: Instant) {
         while self.snapshots.sources().count() < sources && Instant::now() < deadline {
-            self.wait();
+            // Not for what is due: nothing is done before all is known.
+            self.sleep_until(deadline);
             self.parts.waker.drain();
             self.take_updates(Instant::now());
+        }
+        let said: Vec<_> = self.snapshots.sources().map(|update| source_name(update.source)).collect();
+        if said.len() < sources {
+            let (said, missing) = (said.join(", "), sources - said.len());
+            tracing::warn!(
+                said,
+                missing,
+                "not every source said in time what it sees: what it knows is left out"
+            );
         }
     }
 
@@ -340,8 +350,12 @@ impl Converger {
                 .as_ref()
                 .and_then(|overlay| overlay.due(self.parts.context.overlays.last().as_ref())),
         ];
-        let next = next.into_iter().flatten().min().unwrap_or(now + LONGEST_SLEEP);
-        let sleep = next.saturating_duration_since(now).min(LONGEST_SLEEP);
+        self.sleep_until(next.into_iter().flatten().min().unwrap_or(now + LONGEST_SLEEP));
+    }
+
+    /// Sleeps until something happens, or `next`, and not too long.
+    fn sleep_until(&self, next: Instant) {
+        let sleep = next.saturating_duration_since(Instant::now()).min(LONGEST_SLEEP);
         // Rounded up, or the last fraction of a millisecond would be spent in a busy loop.
         let millis = u16::try_from(sleep.as_micros().div_ceil(1000)).unwrap_or(u16::MAX);
         let fds: Vec<BorrowedFd<'_>> = self.wake.fds().chain([self.parts.waker.fd()]).collect();

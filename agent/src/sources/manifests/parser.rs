@@ -3,7 +3,6 @@
 //! Owned here: reading a file's bytes, handing them over, and what becomes of a file over which the reader ends. Not owned: what is read
 //! ([`super::read`]), what is believed of it ([`super::judged`]).
 
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use evenkeel_model::workload::Workload;
 use super::judged::judged;
 use super::read::parse;
 use crate::outward::Gate;
-use crate::sources::shared;
+use crate::sources::{open, shared};
 
 /// A manifest larger than this is refused; the API server's own limit for an object is 1.5 MiB.
 const MAX_BYTES: u64 = 8 << 20;
@@ -117,7 +116,7 @@ async fn there(gate: &Gate, types: &str, place: &str, bytes: Vec<u8>) -> Parsed 
 
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let file = File::open(path)?;
+    let file = open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("not a regular file"));
     }
@@ -131,6 +130,18 @@ fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn what_is_no_file_is_a_problem_and_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe.yaml");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let endless = Path::new("/dev/zero");
+        for path in [&pipe, endless, dir.path()] {
+            let parsed = Parser::Here(Arc::default()).read(path).await;
+            assert_eq!(parsed.problems[0].why, "not a regular file", "{}", path.display());
+        }
+    }
 
     #[tokio::test]
     async fn a_manifest_that_is_kept_takes_no_more_room_than_it_has_containers() {

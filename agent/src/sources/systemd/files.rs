@@ -1,6 +1,7 @@
 //! Files of units, read.
 
 use std::io::Read;
+use std::path::Path;
 
 use evenkeel_enforce::shared::SourceProblem;
 use evenkeel_enforce::systemd::names::{UnitMembership, standing};
@@ -8,6 +9,7 @@ use evenkeel_host::cgroup::CgroupTree;
 use evenkeel_host::hierarchy::{Controller, Hierarchy};
 
 use super::{MAX_FILE, UnitStatement, section};
+use crate::sources::open;
 
 /// Controllers of those a container needs that the unit's cgroup does not have. v1 hierarchies have one controller each
 /// and a unit without it no cgroup there.
@@ -39,7 +41,7 @@ pub(super) async fn read(files: Vec<String>) -> UnitStatement {
 /// A file that is gone was removed since the manager read it, and says nothing.
 pub(super) fn read_bounded(file: String, problems: &mut Vec<SourceProblem>) -> Option<(String, String)> {
     let mut bytes = Vec::new();
-    let read = std::fs::File::open(&file).and_then(|open| open.take(MAX_FILE + 1).read_to_end(&mut bytes));
+    let read = open(Path::new(&file)).and_then(|open| open.take(MAX_FILE + 1).read_to_end(&mut bytes));
     let why = match read {
         Ok(read) if read as u64 <= MAX_FILE => {
             return Some((file, String::from_utf8_lossy(&bytes).into_owned()));
@@ -71,5 +73,10 @@ mod tests {
         assert_eq!(told.statement.unwrap().requirements.requests.cpu().unwrap().to_string(), "2");
         assert_eq!(told.problems, []);
         assert_eq!(read(vec![dir.path().display().to_string()]).await.problems.len(), 1);
+        nix::unistd::mkfifo(path("pipe").as_str(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(
+            read(vec![path("pipe"), "/dev/null".into()]).await.statement.is_none(),
+            "nobody waits for it"
+        );
     }
 }
