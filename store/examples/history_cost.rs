@@ -100,7 +100,9 @@ fn disk(config: &Settings, load: Load, containers: u32, days: u64) {
     // Whatever is still open is sealed a while after the last sample.
     store.retire_idle(now, Duration::from_secs(4 * 86_400)).unwrap();
     for minute in 0..u64::from(containers) / 4 + 60 {
-        store.set_panic(now + minute * 60_000_000, evenkeel_model::panic::Panic::Off, String::new()).unwrap();
+        let (off, wish) =
+            (evenkeel_model::panic::Panic::Off, evenkeel_store::ingest::store::PanicWish::default());
+        store.set_panic(now + minute * 60_000_000, off, String::new(), wish).unwrap();
     }
     store.checkpoint().unwrap();
     let files = std::fs::read_dir(config.history_dir()).unwrap().map(|e| e.unwrap());

@@ -30,8 +30,20 @@ pub struct SharedState {
     /// Queues of the engines outside that keep the history too.
     engines: Arc<RwLock<Vec<Arc<Queue>>>>,
     /// The panic switch in force: known before the state counts it, and switched on before the log has it.
-    panic: Arc<RwLock<PanicSwitch>>,
+    panic: Arc<RwLock<PanicInForce>>,
 }
+
+/// The panic switch in force, and which wish it is.
+#[derive(Debug, Default)]
+struct PanicInForce {
+    switch: PanicSwitch,
+    wish: PanicWish,
+    newest: PanicWish,
+}
+
+/// Wishes about the panic switch, in the order in which they were uttered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PanicWish(u64);
 
 /// A long look. The state is given back before the gate.
 #[derive(Debug)]
@@ -82,17 +94,30 @@ impl SharedState {
 
     /// Whether the panic switch is on, without waiting for the state.
     pub fn is_panic(&self) -> bool {
-        self.panic.read().unwrap_or_else(PoisonError::into_inner).on
+        self.panic.read().unwrap_or_else(PoisonError::into_inner).switch.on
     }
 
     /// The panic switch in force, without waiting for the state.
     pub fn panic(&self) -> PanicSwitch {
-        self.panic.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.panic.read().unwrap_or_else(PoisonError::into_inner).switch.clone()
     }
 
-    /// This is the panic switch in force now.
-    pub(super) fn tell_panic(&self, switch: PanicSwitch) {
-        *self.panic.write().unwrap_or_else(PoisonError::into_inner) = switch;
+    /// Takes a wish about the panic switch: switched on it is in force from here, whatever becomes of the log.
+    pub(super) fn wish_panic(&self, switch: PanicSwitch) -> PanicWish {
+        let mut panic = self.panic.write().unwrap_or_else(PoisonError::into_inner);
+        panic.newest.0 += 1;
+        if switch.on {
+            (panic.switch, panic.wish) = (switch, panic.newest);
+        }
+        panic.newest
+    }
+
+    /// The log has a wish: it is in force, unless a later one is, which an earlier one that waited does not undo.
+    pub(super) fn tell_panic(&self, switch: PanicSwitch, wish: PanicWish) {
+        let mut panic = self.panic.write().unwrap_or_else(PoisonError::into_inner);
+        if wish >= panic.wish {
+            (panic.switch, panic.wish) = (switch, wish);
+        }
     }
 
     /// Looks at the state for less than a millisecond; ingest waits meanwhile, and other readers behind it.

@@ -27,7 +27,7 @@ use super::placing::{self, Places, Placing};
 use super::record::{self, IngestEntry, Judged, LogRecord, LostFrames, Owned, RecordError, Taken};
 use super::room::Room;
 use super::save::{load_state, save_in_room};
-pub use super::shared::SharedState;
+pub use super::shared::{PanicWish, SharedState};
 use super::stream_state::{FrameVerdict, Range};
 use crate::backup::is_half_restored;
 use crate::config::Settings;
@@ -111,7 +111,7 @@ impl Store {
         }
         store.replay(&recovery, &mut report)?;
         let state = store.state.read();
-        store.state.tell_panic(state.panic.clone());
+        store.state.tell_panic(state.panic.clone(), PanicWish::default());
         report.coverage = state.past.coverage();
         drop(state);
         report.millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -369,12 +369,18 @@ impl Store {
     ///
     /// # Errors
     /// When the log cannot take the record; nothing was changed and the call may be repeated.
-    pub fn set_panic(&mut self, now_usec: u64, switch: Panic, reason: String) -> Result<Mark, StoreError> {
+    pub fn set_panic(
+        &mut self,
+        now_usec: u64,
+        switch: Panic,
+        reason: String,
+        wish: PanicWish,
+    ) -> Result<Mark, StoreError> {
         let set = PanicSwitch::set(switch, reason.clone(), now_usec);
         let entry = record::Panic { on: set.on, revert: set.revert, reason };
         self.log(now_usec, IngestEntry::Panic(entry))?;
         // Whoever acts hears it before it is counted.
-        self.state.tell_panic(set);
+        self.state.tell_panic(set, wish);
         Ok(self.mark())
     }
 

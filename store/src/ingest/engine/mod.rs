@@ -31,7 +31,7 @@ use tracing::error;
 use super::backlog::Backlog;
 use super::health::Health;
 use super::room::Room;
-use super::store::{Mark, SharedState, Store};
+use super::store::{Mark, PanicWish, SharedState, Store};
 use crate::clock::WallClock;
 use crate::config::Settings;
 use crate::key::StreamKey;
@@ -91,6 +91,8 @@ pub enum IngestCommand {
         switch: Panic,
         /// Why.
         reason: String,
+        /// Which wish it is.
+        wish: PanicWish,
         /// Told the mark with which it is durable.
         done: oneshot::Sender<Mark>,
     },
@@ -292,13 +294,11 @@ impl Engine {
         switch: Panic,
         reason: String,
     ) -> impl Future<Output = anyhow::Result<()>> + Send + 'static {
-        if switch.is_on() {
-            self.state.tell_panic(PanicSwitch::set(switch, reason.clone(), self.clock.now_usec()));
-        }
+        let wish = self.state.wish_panic(PanicSwitch::set(switch, reason.clone(), self.clock.now_usec()));
         let (commands, mut durable) = (self.commands.clone(), self.durable.clone());
         async move {
             let (done, marked) = oneshot::channel();
-            commands.send(IngestCommand::SetPanic { switch, reason, done }).await?;
+            commands.send(IngestCommand::SetPanic { switch, reason, wish, done }).await?;
             let mark = marked.await?;
             durable.wait_for(|durable| *durable >= mark).await?;
             Ok(())

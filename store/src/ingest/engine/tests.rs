@@ -191,3 +191,21 @@ async fn when_nobody_counts_any_more_nothing_is_taken_and_readiness_says_so() {
     assert!(engine.commands.send(greeting).await.is_err(), "nobody takes it");
     tokio::task::spawn_blocking(move || threads.stop()).await.unwrap();
 }
+
+#[test]
+fn a_wish_that_waited_for_the_log_does_not_undo_a_later_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(&Settings::at(dir.path())).unwrap();
+    let (state, of) = (store.state(), |switch| PanicSwitch::set(switch, String::new(), 7));
+    let (on, off) = (of(Panic::Freeze), of(Panic::Off));
+    let [first, second] = [&on, &off].map(|wished| state.wish_panic(wished.clone()));
+    assert!(state.is_panic(), "off only when the log has it");
+    let third = state.wish_panic(on.clone());
+    for (switch, wish) in [(&on, first), (&off, second), (&on, third)] {
+        state.tell_panic(switch.clone(), wish);
+        assert!(state.is_panic(), "{wish:?}");
+    }
+    let last = state.wish_panic(off.clone());
+    state.tell_panic(off, last);
+    assert!(!state.is_panic());
+}

@@ -142,9 +142,10 @@ impl Ingest {
                     self.greet(rival);
                 }
             }
-            IngestCommand::SetPanic { switch, reason, done } => {
+            IngestCommand::SetPanic { switch, reason, wish, done } => {
                 let now = self.clock.now_usec();
-                let mark = self.persist("set the panic switch", |s| s.set_panic(now, switch, reason.clone()));
+                let mark =
+                    self.persist("set the panic switch", |s| s.set_panic(now, switch, reason.clone(), wish));
                 // Whoever asked may have gone.
                 let _ignored = mark.map(|mark| done.send(mark));
             }
