@@ -26,6 +26,11 @@ use crate::failure::Failure;
 
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How often a peer is asked whether it is still there while its answer is awaited: a long answer is waited for, and a peer
+/// that stands still, or whose machine cannot be reached any more, is not.
+const ASK_ALIVE: Duration = Duration::from_secs(10);
+/// How long it has to say so: a machine short of memory or CPU takes its time.
+const SAY_ALIVE: Duration = Duration::from_secs(20);
 /// Largest answer taken, in bytes: a node's status with a thousand containers is well below.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
@@ -152,7 +157,11 @@ impl Address {
             None => (self.bearer()?, self.trust.clone()),
         };
         let endpoint = line::endpoint(&self.text, &trust).map_err(|e| self.unusable(&e))?;
-        let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).connect().await.map_err(|e| {
+        let endpoint = endpoint
+            .connect_timeout(CONNECT_TIMEOUT)
+            .http2_keep_alive_interval(ASK_ALIVE)
+            .keep_alive_timeout(SAY_ALIVE);
+        let channel = endpoint.connect().await.map_err(|e| {
             let what = format!("cannot reach the {}", self.peer.name());
             Failure::new(what, &self.text, chain(&e), self.peer.remedy())
         });
@@ -219,9 +228,11 @@ impl Address {
     /// A call that was answered with an error, or not at all.
     pub(crate) fn failed(&self, status: &Status) -> Failure {
         let what = format!("the {} did not answer the question", self.peer.name());
-        let why = match status.message() {
-            "" => status.code().description().to_owned(),
-            message => message.to_owned(),
+        let why = match (status.message(), status.source()) {
+            // A broken line, whose first word says no more than that.
+            (_, Some(broken)) => chain(broken),
+            ("", None) => status.code().description().to_owned(),
+            (message, None) => message.to_owned(),
         };
         let remedy = match status.code() {
             Code::Unimplemented => "use the version of evenkeel that belongs to it",

@@ -10,6 +10,27 @@ fn ask(arguments: &[&str]) -> crate::common::Run {
     run(&all)
 }
 
+/// A process that was stopped, or has no descriptor left to accept with: the kernel takes the connection, nobody answers.
+#[test]
+fn a_peer_that_stands_still_is_not_waited_for_without_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("still.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let address = format!("unix://{}", path.display());
+    let ask = |arguments: [&'static str; 2]| {
+        let address = address.clone();
+        std::thread::spawn(move || run(&[arguments[0], arguments[1], &address]))
+    };
+    for (peer, asked) in
+        [("agent", ask(["status", "--agent"])), ("recommender", ask(["nodes", "--recommender"]))]
+    {
+        let run = asked.join().unwrap();
+        assert_eq!((run.status, run.out.as_str()), (1, ""), "{run:?}");
+        assert!(run.err.contains(&format!("the {peer} did not answer the question")), "{}", run.err);
+        assert!(run.err.contains("keep-alive timed out"), "{}", run.err);
+    }
+}
+
 #[test]
 fn status_in_the_pinned_form_and_for_people() {
     let found = ask(&["status", "-o", "json"]);
