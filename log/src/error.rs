@@ -56,6 +56,17 @@ pub enum LogError {
         #[source]
         source: io::Error,
     },
+    /// The process, or the machine, has as many files open as it may (EMFILE, ENFILE).
+    #[error("cannot {op} {}: too many files are open; raise LimitNOFILE of the unit (ulimit -n)", path.display())]
+    Descriptors {
+        /// What was tried.
+        op: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// The system's error, with its errno.
+        #[source]
+        source: io::Error,
+    },
     /// Any other failure of a system call, such as EIO.
     #[error("cannot {op} {}; look for errors of that disk in the kernel log", path.display())]
     Io {
@@ -173,13 +184,14 @@ fn shown(seq: Option<Seq>) -> String {
 impl LogError {
     /// Wraps a failed system call, choosing the variant by errno.
     pub(crate) fn io(op: &'static str, path: &Path, source: io::Error) -> Self {
-        use nix::libc::{EACCES, EDQUOT, EFBIG, ELOOP, ENOSPC, EPERM, EROFS};
+        use nix::libc::{EACCES, EDQUOT, EFBIG, ELOOP, EMFILE, ENFILE, ENOSPC, EPERM, EROFS};
         let path = path.to_owned();
         match source.raw_os_error() {
             Some(ENOSPC | EDQUOT | EFBIG) => Self::NoSpace { op, path, source },
             Some(EROFS) => Self::ReadOnly { op, path, source },
             Some(ELOOP) => Self::Link { op, path, source },
             Some(EACCES | EPERM) => Self::Denied { op, path, source },
+            Some(EMFILE | ENFILE) => Self::Descriptors { op, path, source },
             _ => Self::Io { op, path, source },
         }
     }
@@ -192,6 +204,7 @@ impl LogError {
             | Self::ReadOnly { source, .. }
             | Self::Denied { source, .. }
             | Self::Link { source, .. }
+            | Self::Descriptors { source, .. }
             | Self::Io { source, .. }
             | Self::Poisoned { source, .. } => source.raw_os_error(),
             _ => None,

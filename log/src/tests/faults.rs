@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use nix::libc::{EDQUOT, EINTR, EIO, ENOSPC, EROFS};
+use nix::libc::{EDQUOT, EINTR, EIO, EMFILE, ENOSPC, EROFS};
 use tempfile::tempdir;
 
 use crate::disk::{Disk, Kernel};
@@ -125,10 +125,11 @@ fn short_writes_are_completed() {
 #[test]
 fn a_failed_write_is_tried_again_from_the_same_place() {
     type Is = fn(&LogError) -> bool;
-    let table: [(i32, Is); 4] = [
+    let table: [(i32, Is); 5] = [
         (ENOSPC, |e| matches!(e, LogError::NoSpace { .. })),
         (EDQUOT, |e| matches!(e, LogError::NoSpace { .. })),
         (EROFS, |e| matches!(e, LogError::ReadOnly { .. })),
+        (EMFILE, |e| matches!(e, LogError::Descriptors { .. })),
         (EIO, |e| matches!(e, LogError::Io { .. })),
     ];
     for (errno, is) in table {
