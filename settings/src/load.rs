@@ -205,15 +205,21 @@ struct Typed {
 }
 
 impl Typed {
-    /// A value given as text: text where the default is text, else what it reads as.
+    /// A value given as text: text where the default is text, else what it reads as. Quotes about a text are those of a file's form,
+    /// or what a reader of variables (`docker run --env-file`) leaves.
     fn read(&self, key: &str, text: &str) -> Value {
         let pointer = format!("/{}", key.replace('.', "/"));
         if self.defaults.pointer(&pointer).is_some_and(serde_json::Value::is_string) {
-            return Value::from(text);
+            return Value::from(unquoted(text));
         }
         // Reading a value never fails: what is no number, list or truth value is text.
         text.parse().unwrap_or_else(|never| match never {})
     }
+}
+
+fn unquoted(text: &str) -> &str {
+    let without = |quote| text.strip_prefix(quote)?.strip_suffix(quote);
+    without('"').or_else(|| without('\'')).unwrap_or(text)
 }
 
 /// Values of the environment: under the former shared names first, then the program's own.
@@ -376,6 +382,17 @@ mod tests {
         assert!(loaded.is_set("limits.bytes") && !loaded.is_set("limits.time"));
         assert!(loaded.place("limits.bytes").ends_with("agent.toml:2"), "{}", loaded.place("limits.bytes"));
         assert_eq!(loaded.place("limits.time"), "defaults");
+    }
+
+    #[test]
+    fn quotes_about_a_text_are_not_part_of_it() {
+        for (text, expected) in
+            [("/a", "/a"), ("\"/a\"", "/a"), ("'/a'", "/a"), ("\"\"", ""), ("\"", "\""), ("a\"b\"", "a\"b\"")]
+        {
+            let env = [("EVENKEEL_AGENT_STATE_DIR", text), ("EVENKEEL_AGENT_ADDRESS", "\"a:1\"")];
+            let Config { state_dir, address, .. } = with("", &env).unwrap().value;
+            assert_eq!((state_dir.to_str(), address.as_deref()), (Some(expected), Some("a:1")), "{text}");
+        }
     }
 
     #[test]
