@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::run::{self, Keeps, Opened};
 use crate::shared::{Context, Rescan};
 use crate::tasks::{self, SourceOutlets};
-use crate::{allocator, changes, machine};
+use crate::{allocator, changes, machine, program};
 
 /// Time for the sources to say what they see.
 const DISCOVERY: Duration = Duration::from_secs(5);
@@ -94,8 +94,6 @@ fn print(
     decisions: &[Arc<Decision>],
     output: Output,
 ) -> anyhow::Result<()> {
-    use std::io::Write as _;
-    let mut out = std::io::stdout().lock();
     if output == Output::Json {
         let containers: Vec<Value> = board.containers().iter().map(|view| container(view)).collect();
         let decisions: Vec<&Decision> = decisions.iter().map(|decision| &**decision).collect();
@@ -109,11 +107,9 @@ fn print(
             "waiting": board.waiting(),
             "decisions": decisions,
         });
-        writeln!(out, "{}", shown::json(serde_json::to_string_pretty(&whole)?))?;
-        return Ok(());
+        return program::write(&format!("{}\n", shown::json(serde_json::to_string_pretty(&whole)?)));
     }
-    out.write_all(changes::table(context.config.enforce.mode, board, view).as_bytes())?;
-    Ok(())
+    program::write(&changes::table(context.config.enforce.mode, board, view))
 }
 
 fn container(view: &ContainerView) -> Value {

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser as _};
 use evenkeel_enforce::guardian;
 use evenkeel_log::private;
@@ -134,8 +135,16 @@ fn manual(asked: &ManArgs) -> anyhow::Result<String> {
         .map_err(|(path, error)| anyhow::anyhow!("cannot write the manual page {}: {error}", path.display()))
 }
 
-fn write(text: &str) -> anyhow::Result<()> {
-    Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
+/// Prints an answer, as it is.
+///
+/// # Errors
+/// When it cannot be written. Whoever closes a pipe early has read what they wanted.
+pub(crate) fn write(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("cannot write the answer to standard output"),
+    }
 }
 
 /// Before anything is opened or started: what this process makes is its user's alone, and neither it nor what it
@@ -148,12 +157,10 @@ fn confine() {
 }
 
 fn print(args: &Args, text: &str, json: impl Fn() -> serde_json::Value) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
     match args.output {
-        Output::Table => out.write_all(text.as_bytes())?,
-        Output::Json => writeln!(out, "{:#}", json())?,
+        Output::Table => write(text),
+        Output::Json => write(&format!("{:#}\n", json())),
     }
-    Ok(())
 }
 
 /// Logs to standard error, where a service manager reads it.

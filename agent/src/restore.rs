@@ -15,7 +15,7 @@ use evenkeel_model::shown;
 
 use crate::cli::Output;
 use crate::config::Config;
-use crate::machine;
+use crate::{machine, program};
 
 /// Puts everything back and prints a line for each. True when nothing failed.
 ///
@@ -115,24 +115,22 @@ fn gone(removed: io::Result<()>, path: &Path) -> anyhow::Result<()> {
 }
 
 fn print(reports: &[RestoreReport], output: Output) -> anyhow::Result<()> {
-    use std::io::Write as _;
-    let mut out = io::stdout().lock();
-    match output {
-        Output::Json => writeln!(out, "{}", shown::json(serde_json::to_string_pretty(reports)?))?,
-        Output::Table if reports.is_empty() => writeln!(out, "nothing to restore: the journal is empty")?,
-        Output::Table => {
-            let (gone, there): (Vec<&RestoreReport>, Vec<&RestoreReport>) =
-                reports.iter().partition(|r| r.is_gone());
-            for r in there {
-                let line = format!("{} {}: {} -> {}: {}", r.target, r.knob, r.set, r.original, r.result);
-                writeln!(out, "{}", shown::plain(&line))?;
-            }
-            if !gone.is_empty() {
-                writeln!(out, "{} processes and cgroups are gone", gone.len())?;
-            }
-        }
+    if output == Output::Json {
+        return program::write(&format!("{}\n", shown::json(serde_json::to_string_pretty(reports)?)));
     }
-    Ok(())
+    if reports.is_empty() {
+        return program::write("nothing to restore: the journal is empty\n");
+    }
+    let (gone, there): (Vec<&RestoreReport>, Vec<&RestoreReport>) = reports.iter().partition(|r| r.is_gone());
+    let mut text = String::new();
+    for r in there {
+        let line = format!("{} {}: {} -> {}: {}", r.target, r.knob, r.set, r.original, r.result);
+        text += &format!("{}\n", shown::plain(&line));
+    }
+    if !gone.is_empty() {
+        text += &format!("{} processes and cgroups are gone\n", gone.len());
+    }
+    program::write(&text)
 }
 
 #[cfg(test)]
