@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use figment::error::Kind;
+use figment::error::{Actual, Kind};
 
 use crate::locate::{located, place_of};
 
@@ -71,7 +71,7 @@ impl ConfigError {
                 (format!("\"{value}\" is not one of its values"), nearest_or_all(value, expected))
             }
             Kind::InvalidType(found, expected) | Kind::InvalidValue(found, expected) => {
-                (format!("found {found}"), format!("give {expected}"))
+                (format!("found {}", found_here(found)), format!("give {}", wanted(expected)))
             }
             Kind::MissingField(name) => (format!("the key {name} is missing"), "add it".to_owned()),
             Kind::Message(text) => (text.trim().replace('\n', " "), DEFAULT_REMEDY.to_owned()),
@@ -79,6 +79,35 @@ impl ConfigError {
         };
         let key = Some(path.join(".")).filter(|key| !key.is_empty());
         Self { place: located(place_of(error.metadata.as_ref()), &path), key, reason, remedy }
+    }
+}
+
+/// What stands there, in TOML's words.
+fn found_here(found: &Actual) -> String {
+    match found {
+        Actual::Bool(value) => value.to_string(),
+        Actual::Unsigned(value) => format!("the number {value}"),
+        Actual::Signed(value) => format!("the number {value}"),
+        Actual::Float(value) => format!("the number {value}"),
+        Actual::Str(text) => format!("the text {text:?}"),
+        Actual::Seq => "a list".to_owned(),
+        Actual::Map => "a table".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// What belongs there: readers of Rust's own types name them in Rust's words.
+fn wanted(expected: &str) -> &str {
+    match expected {
+        "a sequence" => "a list, such as [\"a\", \"b\"]",
+        "a string" | "path string" => "a text",
+        "a boolean" => "true or false",
+        "a map" => "a table, whose keys stand below its name in brackets",
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number that is not negative",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "f32" | "f64" => "a number",
+        of if of.starts_with("struct ") => "a table, whose keys stand below its name in brackets",
+        other => other,
     }
 }
 
@@ -110,6 +139,24 @@ fn distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn types_are_told_in_the_words_of_a_configuration() {
+        let table = [
+            (Actual::Str("/a,/b".into()), "a sequence", "the text \"/a,/b\"; a list, such as [\"a\", \"b\"]"),
+            (
+                Actual::Unsigned(1),
+                "struct Serve",
+                "the number 1; a table, whose keys stand below its name in brackets",
+            ),
+            (Actual::Map, "path string", "a table; a text"),
+            (Actual::Bool(true), "usize", "true; a whole number that is not negative"),
+            (Actual::Seq, "a duration", "a list; a duration"),
+        ];
+        for (found, expected, told) in table {
+            assert_eq!(format!("{}; {}", found_here(&found), wanted(expected)), told);
+        }
+    }
 
     #[test]
     fn the_nearest_word_is_offered_only_when_it_is_near() {

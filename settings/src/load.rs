@@ -413,7 +413,7 @@ mod tests {
         assert_eq!(error, expected);
         let error = with("\n[limits]\n\ntime = \"9 weeks\"\n", &[]).unwrap_err().to_string();
         assert!(
-            error.contains("agent.toml:4: limits.time: found string \"9 weeks\"; give a duration"),
+            error.contains("agent.toml:4: limits.time: found the text \"9 weeks\"; give a duration"),
             "{error}"
         );
         for (text, expected) in [
