@@ -31,6 +31,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const ASK_ALIVE: Duration = Duration::from_secs(10);
 /// How long it has to say so: a machine short of memory or CPU takes its time.
 const SAY_ALIVE: Duration = Duration::from_secs(20);
+/// What helps where no answer came.
+const SEE_WHETHER_IT_RUNS: &str = "see whether it is still running, then try again";
 /// Largest answer taken, in bytes: a node's status with a thousand containers is well below.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
@@ -222,17 +224,19 @@ impl Address {
     /// A stream that ended or stayed empty where an answer was due.
     pub(crate) fn silent(&self, why: &str) -> Failure {
         let what = format!("the {} gave no answer", self.peer.name());
-        Failure::new(what, &self.text, why, "see whether it is still running, then try again")
+        Failure::new(what, &self.text, why, SEE_WHETHER_IT_RUNS)
     }
 
     /// A call that was answered with an error, or not at all.
     pub(crate) fn failed(&self, status: &Status) -> Failure {
         let what = format!("the {} did not answer the question", self.peer.name());
-        let why = match (status.message(), status.source()) {
-            // A broken line, whose first word says no more than that.
-            (_, Some(broken)) => chain(broken),
-            ("", None) => status.code().description().to_owned(),
-            (message, None) => message.to_owned(),
+        // A broken line, of which the peer's log may know nothing.
+        if let Some(broken) = status.source() {
+            return Failure::new(what, &self.text, chain(broken), SEE_WHETHER_IT_RUNS);
+        }
+        let why = match status.message() {
+            "" => status.code().description().to_owned(),
+            message => message.to_owned(),
         };
         let remedy = match status.code() {
             Code::Unimplemented => "use the version of evenkeel that belongs to it",

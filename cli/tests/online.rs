@@ -28,6 +28,7 @@ fn a_peer_that_stands_still_is_not_waited_for_without_end() {
         assert_eq!((run.status, run.out.as_str()), (1, ""), "{run:?}");
         assert!(run.err.contains(&format!("the {peer} did not answer the question")), "{}", run.err);
         assert!(run.err.contains("keep-alive timed out"), "{}", run.err);
+        assert!(run.err.contains("see whether it is still running"), "{}", run.err);
     }
 }
 

@@ -57,7 +57,7 @@ pub enum LogError {
         source: io::Error,
     },
     /// The process, or the machine, has as many files open as it may (EMFILE, ENFILE).
-    #[error("cannot {op} {}: too many files are open; raise LimitNOFILE of the unit (ulimit -n)", path.display())]
+    #[error("cannot {op} {}: too many files are open; raise LimitNOFILE of the unit (ulimit -n), or fs.file-max where it is the machine that has too many", path.display())]
     Descriptors {
         /// What was tried.
         op: &'static str,
