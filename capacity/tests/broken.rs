@@ -135,6 +135,29 @@ fn the_list_the_index_and_the_field_are_named() {
 }
 
 #[test]
+fn bytes_that_are_no_text_are_refused_where_they_are_skipped_too() {
+    let kind = "{\"kind\": \"List\", \"items\": [\n {\"kind\": \"Event\", \"note\": \"\u{e9}\"}]}";
+    let cases = [
+        (
+            "{\"nodes\": [{\"status\": {\n\"capacity\": {\"\u{e9}\": 1}}}]}",
+            "nodes[0]: a byte that is not UTF-8 at line 2 column 15",
+        ),
+        (kind, "items[0]: a byte that is not UTF-8 at line 2 column 29"),
+        (
+            "{\"nodes\": [],\n\"note\": \"\u{e9}\"}",
+            "the document: a byte that is not UTF-8 at line 2 column 10",
+        ),
+    ];
+    for (text, wanted) in cases {
+        assert!(read(text).is_ok(), "{text}");
+        let latin: Vec<u8> = text.chars().map(|letter| u8::try_from(u32::from(letter)).unwrap()).collect();
+        let mut stream = JsonStream::new(latin.as_slice()).unwrap();
+        let error = Loader::new().text(&mut stream).map_err(|error| error.to_string());
+        assert_eq!(error.err().as_deref(), Some(wanted));
+    }
+}
+
+#[test]
 fn the_same_object_twice_is_an_error_and_the_same_name_of_another_kind_is_not() {
     let named = |kind: &str, namespace: &str| json!({"kind": kind, "metadata": {"name": "web", "namespace": namespace}});
     let list = |items: &[Value]| json!({"kind": "List", "items": items});

@@ -33,7 +33,8 @@ fn by_pieces(bytes: &[u8]) -> Option<(Cluster, LoadReport)> {
 
 fn at_once(bytes: &[u8]) -> Option<(Cluster, LoadReport)> {
     let mut loader = Loader::new();
-    let mut json = serde_json::Deserializer::from_slice(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes));
+    let text = std::str::from_utf8(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)).ok()?;
+    let mut json = serde_json::Deserializer::from_str(text);
     while json.end().is_err() {
         loader.document(&mut json).ok()?;
     }

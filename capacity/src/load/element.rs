@@ -9,7 +9,7 @@ use serde::de::{
 use serde_json::Value;
 use serde_path_to_error::{Path, Track};
 
-use super::stream::why;
+use super::stream::{TextPosition, why};
 use crate::object::Object;
 
 /// Largest text whose broken field is looked for, bytes. Objects of an API server have at most 1.5 MiB, nearly all a hundredth.
@@ -89,6 +89,18 @@ pub(super) fn again<T>(
     let (line, column) = (first.line(), first.column());
     read().map_err(|second| {
         serde_json::Error::custom(format_args!("{} at line {line} column {column}", why(&second)))
+    })
+}
+
+/// The bytes of an object, or of what is beside the lists, as text: of what it skips the deserialiser does not look whether it
+/// is any.
+pub(super) fn as_text<'a>(spot: Spot<'_>, bytes: &'a [u8]) -> Result<&'a str, serde_json::Error> {
+    std::str::from_utf8(bytes).map_err(|error| {
+        let place = TextPosition { line: 1, column: 0 }.after(&bytes[..error.valid_up_to()]);
+        let (line, column) = (place.line, place.column + 1);
+        serde_json::Error::custom(format_args!(
+            "{spot}: a byte that is not UTF-8 at line {line} column {column}"
+        ))
     })
 }
 

@@ -17,7 +17,7 @@ use std::io::Read;
 use serde::de::Deserializer;
 
 use document::DocumentVisitor;
-use element::{Element, Named, Spot, Unnamed, again, typed};
+use element::{Element, Named, Spot, Unnamed, again, as_text, typed};
 pub use members::{Members, Rest};
 use pieces::Readings;
 pub use pieces::{Parsed, Piece, Pieces};
@@ -64,7 +64,8 @@ const SKIPPED_KINDS: usize = 64;
 /// # Errors
 /// With the field that is broken.
 pub fn object(kind: &str, json: &[u8]) -> Result<Option<Object>, String> {
-    let text = || serde_json::Deserializer::from_slice(json);
+    let checked = as_text(Spot::Alone, json).map_err(|error| error.to_string())?;
+    let text = || serde_json::Deserializer::from_str(checked);
     let read = typed(Spot::Alone, kind, Unnamed, &mut text());
     let named = || typed(Spot::Alone, kind, Named, &mut text());
     match read.or_else(|first| again(Spot::Alone, json, &first, named)) {
@@ -157,7 +158,8 @@ impl<'a> Loader<'a> {
     }
 
     fn rest(&mut self, rest: &Rest) -> Result<(), StreamError> {
-        let text = || serde_json::Deserializer::from_slice(rest.text());
+        let checked = as_text(Spot::Alone, rest.text()).map_err(|error| rest.error(&error))?;
+        let text = || serde_json::Deserializer::from_str(checked);
         text()
             .deserialize_map(DocumentVisitor { loader: self, fields: Unnamed })
             .or_else(|first| {

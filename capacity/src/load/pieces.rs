@@ -12,7 +12,7 @@ use serde::de::{DeserializeSeed, IgnoredAny};
 use serde_json::Value;
 
 use super::document::items_kind;
-use super::element::{Element, ElementSeed, Named, Spot, Unnamed, again};
+use super::element::{Element, ElementSeed, Named, Spot, Unnamed, again, as_text};
 use super::list_of_kind;
 use super::members::{Members, Rest};
 use super::stream::{JsonStream, StreamError, TextPosition, why};
@@ -73,7 +73,8 @@ impl Piece {
 
 /// Reads one object quickly, and again for the field where it is broken.
 fn element(spot: Spot<'_>, kind: Option<&str>, slice: &[u8]) -> Result<Element, serde_json::Error> {
-    let text = || serde_json::Deserializer::from_slice(slice);
+    let checked = as_text(spot, slice)?;
+    let text = || serde_json::Deserializer::from_str(checked);
     let read = ElementSeed { spot, kind, fields: Unnamed }.deserialize(&mut text());
     let named = || ElementSeed { spot, kind, fields: Named }.deserialize(&mut text());
     read.or_else(|first| again(spot, slice, &first, named))
