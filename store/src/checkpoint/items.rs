@@ -18,11 +18,11 @@ use crate::history::peers::{NO_CAPS, Peers};
 use crate::history::replica::Replica;
 use crate::history::sealed::{OpenDay, OpenHour};
 use crate::history::starts::{DayStart, InStart};
-use crate::key::{Image, NodeKey, SeriesKey, StreamKey};
+use crate::key::{Image, NodeKey, SeriesId, SeriesKey, StreamKey};
 use crate::state::belief::Dropped;
 use crate::state::buffer::Buffer;
 use crate::state::clock::{Clock, Witness};
-use crate::state::follow::RestoredSlot;
+use crate::state::follow::{IMPORTED, RestoredSlot};
 use crate::state::history::{History, Requested};
 use crate::state::kills::{KilledContainer, Seen};
 use crate::state::minute::MinuteEntry;
@@ -57,20 +57,22 @@ pub(super) fn export(state: &StoreState, mut write: impl FnMut(ItemKind)) {
             cpu: None,
             memory: None,
             origin: series.origin.map_or(0, |origin| u64::from(origin) + 1),
+            followed: !series.live.is_empty(),
         }));
+    }
+    // Before the containers that name them, so that each has its node and its place back, and none takes another's.
+    for (_, held) in state.past.all() {
+        // Of older ones the days tell well enough.
+        let is_young = held.since.is_some_and(|since| state.clock.now().saturating_sub(since) < YOUNG);
+        if is_young || !(held.open_hours.is_empty() && held.open_days.is_empty()) {
+            write(ItemKind::Subject(subject_item(held)));
+        }
     }
     for (id, stream) in &state.streams {
         write(ItemKind::Stream(stream_item(stream, state.clock.listened)));
         for slot in stream.slots.iter() {
             let buffer = state.history.get(slot.series).and_then(|s| s.buffers.get(&(*id, slot.number)));
             write(ItemKind::Slot(slot_item(slot, buffer)));
-        }
-    }
-    for (_, held) in state.past.all() {
-        // Of older ones the days tell well enough.
-        let is_young = held.since.is_some_and(|since| state.clock.now().saturating_sub(since) < YOUNG);
-        if is_young || !(held.open_hours.is_empty() && held.open_days.is_empty()) {
-            write(ItemKind::Subject(subject_item(held)));
         }
     }
     for NodeDecision { node, decision } in &state.events {
@@ -192,6 +194,7 @@ fn stream_item(stream: &StreamState, listened: u32) -> StreamItem {
         silent: listened.saturating_sub(stream.heard),
         owner: stream.owner.clone(),
         aside: stream.aside.iter().map(|(slot, aside)| aside_item(*slot, aside)).collect(),
+        told_usec: stream.told_usec,
     }
 }
 
@@ -308,6 +311,8 @@ pub(super) struct Importer<'a> {
     state: &'a mut StoreState,
     stream: Option<(u64, StreamKey)>,
     files: Vec<(u32, u32, u64)>,
+    /// Series whose containers are still to be read.
+    followed: Vec<SeriesId>,
     /// What the writer of the checkpoint had counted.
     counted: StateCounters,
     dropped_series: u64,
@@ -315,12 +320,14 @@ pub(super) struct Importer<'a> {
 
 impl<'a> Importer<'a> {
     pub(super) fn new(state: &'a mut StoreState) -> Self {
-        Self { state, stream: None, files: Vec::new(), counted: StateCounters::default(), dropped_series: 0 }
+        let (files, followed) = (Vec::new(), Vec::new());
+        Self { state, stream: None, files, followed, counted: StateCounters::default(), dropped_series: 0 }
     }
 
     /// Day, kind and length of the history's files, and what was too large to be taken in.
     pub(super) fn finish(self) -> (Vec<(u32, u32, u64)>, TooLarge) {
         self.state.measure_nodes();
+        self.followed.iter().for_each(|id| self.state.history.leave(*id, IMPORTED));
         let (now, before) = (self.state.counters, self.counted);
         let too_large = TooLarge {
             labels: now.dropped_labels - before.dropped_labels,
@@ -420,6 +427,7 @@ impl<'a> Importer<'a> {
         let stream = self.state.streams.get_mut(&id).ok_or("a stream cannot be made")?;
         stream.position.last = item.last;
         (stream.last_seen_usec, stream.began_usec) = (item.last_seen_usec, item.began_usec);
+        stream.told_usec = item.told_usec;
         stream.owner = item.owner;
         if let Some(bytes) = item.decoder {
             stream.decoder.decode(&bytes, &mut ()).map_err(|_| "a codec's memory cannot be read")?;
@@ -508,6 +516,11 @@ impl<'a> Importer<'a> {
         };
         let id = self.state.history.series(&key);
         self.state.history.restore_origin(id, origin_of(item.origin));
+        if item.followed {
+            // Where there are too many it is none of those that go.
+            self.state.history.follow(id, IMPORTED);
+            self.followed.push(id);
+        }
         if let Some(series) = self.state.history.get_mut(id) {
             series.newest = item.newest;
             series.requested = Requested { cpu_milli: item.cpu_request, memory_bytes: item.memory_request };

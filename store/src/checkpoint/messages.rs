@@ -152,6 +152,9 @@ pub(super) struct StreamItem {
     /// Containers that are set aside.
     #[prost(message, repeated, tag = "8")]
     pub(super) aside: Vec<AsideItem>,
+    /// Time of the newest frame with samples; absent in earlier releases.
+    #[prost(uint64, tag = "9")]
+    pub(super) told_usec: u64,
 }
 
 /// A container whose pod the API of its cluster does not place on its node.
@@ -315,6 +318,9 @@ pub(super) struct SeriesItem {
     /// Number of the node that brought it, plus one.
     #[prost(uint64, tag = "12")]
     pub(super) origin: u64,
+    /// A container of it runs; earlier releases did not say.
+    #[prost(bool, tag = "13")]
+    pub(super) followed: bool,
 }
 
 /// Entries column by column: changes of the minute, counts, means, and the distances of least and greatest from the mean.

@@ -18,6 +18,8 @@
 mod full_tests;
 mod items;
 mod messages;
+#[cfg(test)]
+mod restart_tests;
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read as _, Seek, SeekFrom, Write};

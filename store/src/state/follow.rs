@@ -20,8 +20,8 @@ use crate::history::peers::Caps;
 use crate::history::replica::Replica;
 use crate::key::{Image, NodeKey, SeriesId, SeriesKey, StreamKey, Subject};
 
-/// Stands for the containers of an earlier release's minutes; no stream has this number.
-const IMPORTED: (u64, u32) = (u64::MAX, 0);
+/// Stands for the containers of an earlier release's minutes, and for those that are still to be read; no stream has this number.
+pub(crate) const IMPORTED: (u64, u32) = (u64::MAX, 0);
 
 impl StoreState {
     pub(super) fn announce(

@@ -108,7 +108,7 @@ pub struct StreamState {
     pub(crate) heard: u32,
     /// Time of its first samples, or of their reception where that is earlier; 0 = none yet.
     pub(crate) began_usec: u64,
-    /// Time of its latest frame; 0 = none since the process began.
+    /// Time of its latest frame with samples; 0 = none yet.
     pub(crate) told_usec: u64,
     /// Its containers run: it is the newest epoch of a node that is not gone.
     pub counts: bool,
