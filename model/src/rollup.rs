@@ -26,7 +26,7 @@ impl Default for Aggregate {
 impl Aggregate {
     /// Takes one more number in.
     pub fn add(&mut self, value: u64) {
-        self.count += 1;
+        self.count = self.count.saturating_add(1);
         self.sum = self.sum.saturating_add(value);
         self.min = self.min.min(value);
         self.max = self.max.max(value);
@@ -69,7 +69,7 @@ pub struct Rollup {
 impl Rollup {
     /// Takes a sample in, given the container's sample before it, if there was one.
     pub fn add(&mut self, earlier: Option<&Sample>, sample: &Sample) {
-        self.samples += 1;
+        self.samples = self.samples.saturating_add(1);
         self.time_usec = self.time_usec.saturating_add(sample.weight_usec());
         if let Some(memory) =
             sample.get(Field::MemoryWorkingSetBytes).or(sample.get(Field::MemoryCurrentBytes))

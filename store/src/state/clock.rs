@@ -94,7 +94,7 @@ impl Clock {
             let passed = received_usec.saturating_sub(before.received_usec);
             let measured = sample_usec.saturating_sub(before.sample_usec);
             // Twice as fast, and by more than a connection holds back.
-            heard.is_catching_up = measured > passed.saturating_mul(2) + MINUTE_USEC / 6
+            heard.is_catching_up = measured > passed.saturating_mul(2).saturating_add(MINUTE_USEC / 6)
                 || (before.is_catching_up && measured > passed.saturating_mul(2));
             heard.is_steady = heard.ahead_usec().abs_diff(before.ahead_usec()) <= TOLERANCE_USEC;
             *before = heard;

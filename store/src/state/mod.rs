@@ -482,7 +482,7 @@ impl StoreState {
         let id = self.stream_id(key);
         self.seen(id, received_usec);
         let Some(stream) = self.streams.get_mut(&id) else { return RecordOutcome::Done };
-        let lost = range.first.saturating_sub(stream.position.last + 1);
+        let lost = range.first.saturating_sub(stream.position.last.saturating_add(1));
         stream.position.advance(range);
         self.counters.frames += 1;
         self.missing(key, lost);
