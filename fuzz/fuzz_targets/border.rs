@@ -1,4 +1,4 @@
-//! `cargo +nightly fuzz run --features libfuzzer border`
+//! `scripts/fuzz border`
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| evenkeel_fuzz::target("border").run(bytes));

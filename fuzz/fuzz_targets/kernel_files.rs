@@ -1,4 +1,4 @@
-//! `cargo +nightly fuzz run --features libfuzzer kernel_files`
+//! `scripts/fuzz kernel_files`
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| evenkeel_fuzz::target("kernel_files").run(bytes));

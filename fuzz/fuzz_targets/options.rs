@@ -1,4 +1,4 @@
-//! `cargo +nightly fuzz run --features libfuzzer options`
+//! `scripts/fuzz options`
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| evenkeel_fuzz::target("options").run(bytes));

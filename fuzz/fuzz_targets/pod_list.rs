@@ -1,4 +1,4 @@
-//! `cargo +nightly fuzz run --features libfuzzer pod_list`
+//! `scripts/fuzz pod_list`
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| evenkeel_fuzz::target("pod_list").run(bytes));

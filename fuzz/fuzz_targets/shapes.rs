@@ -1,4 +1,4 @@
-//! `cargo +nightly fuzz run --features libfuzzer shapes`
+//! `scripts/fuzz shapes`
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| evenkeel_fuzz::target("shapes").run(bytes));

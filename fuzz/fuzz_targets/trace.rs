@@ -1,4 +1,4 @@
-//! `cargo +nightly fuzz run --features libfuzzer trace`
+//! `scripts/fuzz trace`
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| evenkeel_fuzz::target("trace").run(bytes));

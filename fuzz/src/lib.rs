@@ -1,7 +1,7 @@
 //! What any bytes must not break.
 //!
 //! Owned here: one function for each reader of foreign bytes, with texts to begin from, and chance that is seeded.
-//! libFuzzer calls the functions (`fuzz_targets/`, nightly toolchain), and so do a test and a program on the stable one
+//! libFuzzer calls the functions, guided by coverage (`fuzz_targets/`, `scripts/fuzz`), and so do a test and a program without it
 //! (`tests/rounds.rs`, `cargo run --release -p evenkeel-fuzz -- TARGET ROUNDS SEED`).
 
 mod border;
