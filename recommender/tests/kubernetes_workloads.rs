@@ -164,11 +164,12 @@ async fn a_deployment_keeps_its_history_over_a_rollout_and_no_other_node_adds_to
     link.acknowledged(480).await;
     let after = until(|| async {
         let rows = running.memory().await;
-        (rows[0].1 > first[0].1).then_some(rows)
+        // Eight minutes, of which the last may go on; an answer between two of its frames has less.
+        (rows[0].1 >= 7).then_some(rows)
     })
     .await;
     assert_eq!((after.len(), &*after[0].0), (1, "deployment/web"), "one history for both: {after:?}");
-    assert!(after[0].1 >= 7, "of both pods: {after:?}");
+    assert!(after[0].1 > first[0].1, "of both pods: {after:?}");
     let usage = running.get("/api/v1/usage?namespace=shop").await;
     let [usage] = usage.as_array().unwrap().as_slice() else { panic!("{usage}") };
     // All seconds of both pods, and none of the foreign ones, which used eight times as much.
