@@ -11,24 +11,14 @@ use super::{encode, read, write};
 use crate::ingest::record::{IngestEntry, Taken};
 use crate::key::StreamKey;
 use crate::state::history::HistoryBounds;
+use crate::state::tests::LIMITS;
 use crate::state::{Limits, StoreState};
 
 const NOON: u64 = 1_700_049_600_000_000;
 const SECOND: u64 = 1_000_000;
 
 fn limits(series: usize) -> Limits {
-    Limits {
-        history: HistoryBounds { retention_minutes: 35 * 24 * 60, series, of_node: 100 },
-        epochs: 10,
-        containers: 100,
-        per_node: 100,
-        names_per_minute: 100,
-        kills_per_hour: 500,
-        gone_minutes: 5,
-        events: 100,
-        subjects: 1_000,
-        start_usec: 60 * SECOND,
-    }
+    Limits { history: HistoryBounds { series, ..LIMITS.history }, start_usec: 60 * SECOND, ..LIMITS }
 }
 
 fn key(node: &str) -> StreamKey {

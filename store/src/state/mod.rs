@@ -45,7 +45,7 @@ pub(crate) mod start;
 mod start_tests;
 pub mod stream;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod traffic;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};

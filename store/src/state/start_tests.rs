@@ -8,7 +8,7 @@ use evenkeel_proto::v1;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::history::{History as _, Scope};
 
-use super::history::HistoryBounds;
+use super::tests::LIMITS;
 use super::{Limits, RecordOutcome, StoreState};
 use crate::checkpoint;
 use crate::history::{HistoryView, ViewTarget};
@@ -21,20 +21,7 @@ const BEGIN: u64 = 1_700_049_600 * S + 40 * S;
 /// How long a start lasts, seconds.
 const LENGTH: u64 = 60;
 
-fn limits() -> Limits {
-    Limits {
-        history: HistoryBounds { retention_minutes: 35 * 24 * 60, series: 100, of_node: 100 },
-        epochs: 10,
-        containers: 100,
-        per_node: 100,
-        names_per_minute: 100,
-        kills_per_hour: 500,
-        gone_minutes: 5,
-        events: 10,
-        subjects: 500,
-        start_usec: LENGTH * S,
-    }
-}
+const WITH_STARTS: Limits = Limits { start_usec: LENGTH * S, ..LIMITS };
 
 fn key() -> StreamKey {
     StreamKey { cluster: "c".into(), node: "n".into(), epoch: 1 }
@@ -50,7 +37,7 @@ struct Node {
 
 impl Node {
     fn new() -> Self {
-        Self { state: StoreState::new(limits()), encoder: Encoder::new(), sequence: 0, used: Vec::new() }
+        Self { state: StoreState::new(WITH_STARTS), encoder: Encoder::new(), sequence: 0, used: Vec::new() }
     }
 
     fn announcement(slot: u32) -> v1::Announcement {
@@ -144,7 +131,7 @@ fn seconds_of_a_start_are_known_apart() {
     };
     check(&node.state);
     // The same after a restart, and once it is sealed.
-    let mut read = StoreState::new(limits());
+    let mut read = StoreState::new(WITH_STARTS);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("checkpoint");
     checkpoint::write(&path, &checkpoint::encode(&node.state).finish(&[])).unwrap();
@@ -171,7 +158,7 @@ fn a_start_that_goes_on_outlives_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("checkpoint");
     checkpoint::write(&path, &checkpoint::encode(&node.state).finish(&[])).unwrap();
-    let mut read = StoreState::new(limits());
+    let mut read = StoreState::new(WITH_STARTS);
     checkpoint::read(&path, &mut read).unwrap().unwrap();
     assert_eq!(told(&read), told(&node.state));
     node.state = read;
@@ -184,7 +171,7 @@ fn a_start_that_goes_on_outlives_a_restart() {
 #[test]
 fn starts_are_told_apart_only_where_that_is_wished() {
     let mut node = Node::new();
-    node.state = StoreState::new(Limits { start_usec: 0, ..limits() });
+    node.state = StoreState::new(Limits { start_usec: 0, ..LIMITS });
     for at in 0..50 {
         let both = [(1, 100), (2, 2000)];
         node.second(at, &both[..if at < 20 { 1 } else { 2 }]);

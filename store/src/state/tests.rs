@@ -13,6 +13,19 @@ use evenkeel_rightsizing::history::{Cause, History as _, Scope};
 /// Noon of a day.
 const NOON: u64 = 1_700_049_600_000_000;
 const SECOND: u64 = 1_000_000;
+/// Bounds that a few containers do not meet.
+pub(crate) const LIMITS: Limits = Limits {
+    history: HistoryBounds { retention_minutes: 35 * 24 * 60, series: 100, of_node: 100 },
+    epochs: 10,
+    containers: 100,
+    per_node: 100,
+    names_per_minute: 100,
+    kills_per_hour: 500,
+    gone_minutes: 5,
+    events: 10,
+    subjects: 500,
+    start_usec: 0,
+};
 
 struct Feed {
     state: StoreState,
@@ -23,21 +36,8 @@ struct Feed {
 
 impl Feed {
     fn new() -> Self {
-        let history = HistoryBounds { retention_minutes: 35 * 24 * 60, series: 100, of_node: 100 };
-        let limits = Limits {
-            history,
-            epochs: 10,
-            containers: 100,
-            per_node: 100,
-            names_per_minute: 100,
-            kills_per_hour: 500,
-            gone_minutes: 5,
-            events: 10,
-            subjects: 500,
-            start_usec: 0,
-        };
         let key = StreamKey { cluster: "c".into(), node: "n".into(), epoch: 1 };
-        Self { state: StoreState::new(limits), encoder: Encoder::new(), key, sequence: 0 }
+        Self { state: StoreState::new(LIMITS), encoder: Encoder::new(), key, sequence: 0 }
     }
 
     /// A second measured at a time, received at another.
