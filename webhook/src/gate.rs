@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::advice::{Advice, ContainerAdvice};
 use crate::change::{changes, patch};
 use crate::object::Pod;
-use crate::patch::{Operation, annotate, label, without_labels};
+use crate::patch::{Operation, annotate, label, room, without_labels};
 use crate::pod::PodQuestion;
 use crate::{Amounts, RESOURCES};
 
@@ -21,7 +21,8 @@ pub const PLACEHOLDERS: &str = "evenkeel.dev/placeholders";
 /// The least that is asked for where a LimitRange asks for no more: ten thousandths of a core, 16 MiB.
 const LEAST: Amounts = [Some(10), Some(16 << 20)];
 
-/// The operations that gate a pod; nothing where it is not to be: it asks for something everywhere, is bound to a node, or asks as a whole.
+/// The operations that gate a pod; nothing where it is not to be: it asks for something everywhere, is bound to a node, asks as a whole, or has
+/// no room for the annotation.
 /// `least` is the least request that its namespace allows, `known` what is known of it already.
 #[must_use]
 pub fn gated(
@@ -61,6 +62,11 @@ pub fn gated(
     if is_bound || is_gated || question.has_pod_resources || said.is_empty() || known.panic {
         return None;
     }
+    // Cut, it would name nothing, and the gate would be lifted as if nothing stood for another.
+    let placeholders = placeholders.to_string();
+    if placeholders.len() + PLACEHOLDERS.len() > room(pod) {
+        return None;
+    }
     let advice = Advice { containers: said, ..Advice::default() };
     let mut operations = patch(question, changes(question, &advice));
     if gates.is_none() {
@@ -69,7 +75,7 @@ pub fn gated(
     operations.push(Operation::add("/spec/schedulingGates/-".to_owned(), json!({ "name": GATE })));
     operations.extend(without_labels(pod));
     operations.push(label(LABEL));
-    operations.extend(annotate(pod, PLACEHOLDERS, &placeholders.to_string()));
+    operations.extend(annotate(pod, PLACEHOLDERS, &placeholders));
     Some(operations)
 }
 

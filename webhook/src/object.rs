@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 
-use serde::de::{self, IgnoredAny, Visitor};
+use serde::de::{self, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::pod::MANAGE;
 
 /// Text, borrowed where nothing in it is escaped.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -143,21 +145,47 @@ pub struct PodMetadata<'a> {
     pub owner_references: Option<Vec<Owner<'a>>>,
 }
 
-/// Annotations that say something to the webhook.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+/// Annotations that say something to the webhook, and how long all of them are.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Annotations<'a> {
     /// What LimitRanger filled in.
-    #[serde(borrow, rename = "kubernetes.io/limit-ranger")]
     pub limit_ranger: Option<JsonText<'a>>,
     /// [`crate::pod::MANAGE`].
-    #[serde(borrow, rename = "evenkeel.dev/manage")]
     pub manage: Option<JsonText<'a>>,
-    /// Containers that the admission controller of the Vertical Pod Autoscaler looked at.
-    #[serde(rename = "vpaObservedContainers")]
-    pub vpa_observed: Option<IgnoredAny>,
-    /// What it set.
-    #[serde(rename = "vpaUpdates")]
-    pub vpa_updates: Option<IgnoredAny>,
+    /// The admission controller of the Vertical Pod Autoscaler names containers that it looked at, or what it set.
+    pub is_seen_by_vpa: bool,
+    /// Bytes of all keys and values.
+    pub bytes: usize,
+}
+
+struct AnnotationsVisitor;
+
+impl<'de> Visitor<'de> for AnnotationsVisitor {
+    type Value = Annotations<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("annotations")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations<'de>, A::Error> {
+        let mut all = Annotations::default();
+        while let Some((key, value)) = map.next_entry::<JsonText<'de>, Option<JsonText<'de>>>()? {
+            all.bytes += key.len() + value.as_ref().map_or(0, |value| value.len());
+            match &*key {
+                "kubernetes.io/limit-ranger" => all.limit_ranger = value,
+                MANAGE => all.manage = value,
+                "vpaObservedContainers" | "vpaUpdates" => all.is_seen_by_vpa |= value.is_some(),
+                _ => {}
+            }
+        }
+        Ok(all)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Annotations<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(AnnotationsVisitor)
+    }
 }
 
 /// What made a pod.

@@ -5,8 +5,11 @@ use serde_json::Value;
 
 use crate::object::Pod;
 
-/// Bytes of an annotation, of all together that an object may have (256 KiB) a small part.
-const MOST_ANNOTATION: usize = 4 << 10;
+/// Bytes of keys and values of all annotations of an object; the API server refuses it with more (`TotalAnnotationSizeLimitB` of
+/// `k8s.io/apimachinery`, v1.34).
+const ALL_ANNOTATIONS: usize = 256 << 10;
+/// Bytes of an annotation that people read.
+const MOST_TOLD: usize = 4 << 10;
 /// Where annotations and labels are.
 const ANNOTATIONS: &str = "/metadata/annotations";
 const LABELS: &str = "/metadata/labels";
@@ -43,14 +46,27 @@ impl Operation {
     }
 }
 
-/// Operations that put an annotation on a pod, which may have none yet.
+/// Bytes of keys and values that may still be annotated to a pod.
+#[must_use]
+pub fn room(pod: &Pod<'_>) -> usize {
+    let annotations = pod.metadata.as_ref().and_then(|metadata| metadata.annotations.as_ref());
+    ALL_ANNOTATIONS.saturating_sub(annotations.map_or(0, |all| all.bytes))
+}
+
+/// Operations that tell people something in an annotation, cut to what there is room for; none where there is none.
+#[must_use]
+pub fn tell(pod: &Pod<'_>, key: &str, text: &str, room: usize) -> Vec<Operation> {
+    let text = &text[..text.floor_char_boundary(room.saturating_sub(key.len()).min(MOST_TOLD))];
+    if text.is_empty() { Vec::new() } else { annotate(pod, key, text) }
+}
+
+/// Operations that put an annotation on a pod, which may have none yet. There has to be [`room`] for it.
 #[must_use]
 pub fn annotate(pod: &Pod<'_>, key: &str, text: &str) -> Vec<Operation> {
     let mut patch = Vec::new();
     if pod.metadata.as_ref().is_none_or(|metadata| metadata.annotations.is_none()) {
         patch.push(Operation::make(ANNOTATIONS.to_owned()));
     }
-    let text = &text[..text.floor_char_boundary(MOST_ANNOTATION)];
     patch.push(Operation::add(below(ANNOTATIONS, key), text));
     patch
 }
@@ -108,9 +124,14 @@ mod tests {
         assert_eq!(patch.len(), 2);
         assert_eq!(patch[1].path, "/metadata/annotations/evenkeel.dev~1a~0b");
         let some = pod(r#"{"metadata":{"annotations":{"a":"b"}}}"#);
-        let patch = annotate(&some, "c", &"ü".repeat(MOST_ANNOTATION));
-        assert_eq!(patch.len(), 1);
-        assert!(patch[0].value.as_ref().unwrap().as_str().unwrap().len() <= MOST_ANNOTATION);
+        let long = "ü".repeat(MOST_TOLD);
+        for (room, length) in [(room(&some), MOST_TOLD), (7, 6), (3, 2)] {
+            let patch = tell(&some, "c", &long, room);
+            assert_eq!(patch.len(), 1, "{room}");
+            assert_eq!(patch[0].value.as_ref().unwrap().as_str().unwrap().len(), length, "{room}");
+        }
+        assert_eq!(tell(&some, "c", &long, 2), [], "no whole letter has room");
+        assert_eq!((room(&none), room(&some)), (ALL_ANNOTATIONS, ALL_ANNOTATIONS - 2));
         // What was made before is not made again.
         let before = annotate(&none, "a", "x");
         let patch = mark(&none, "b/c", "y", &before);

@@ -130,9 +130,7 @@ impl<'q> PodQuestion<'q> {
         serde_json::to_writer(&mut text, &asked).map_err(|error| error.to_string())?;
         let text = String::from_utf8(text).map_err(|error| error.to_string())?;
         let key = Sha256::digest(&text).into();
-        let annotations = metadata.annotations.as_ref();
-        let is_seen_by_vpa =
-            annotations.is_some_and(|all| all.vpa_observed.is_some() || all.vpa_updates.is_some());
+        let is_seen_by_vpa = metadata.annotations.as_ref().is_some_and(|all| all.is_seen_by_vpa);
         Ok(Self { text, key, namespace, labels, containers, has_pod_resources, controller, is_seen_by_vpa })
     }
 

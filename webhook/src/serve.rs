@@ -9,7 +9,7 @@ use crate::advice::{Advice, Advisor, ClusterObjects, Come, Stated};
 use crate::change::{changes, patch, starting, told};
 use crate::counts::{ReviewOutcome, WebhookCounts};
 use crate::gate::gated;
-use crate::patch::{Operation, annotate, mark};
+use crate::patch::{Operation, mark, room, tell};
 use crate::pod::{self, Controller, PodQuestion};
 use crate::review::AdmissionRequest;
 
@@ -176,10 +176,8 @@ impl Webhook {
         let Some(advice) = self.advice(request, &question).await else {
             return through(ReviewOutcome::NoAnswer);
         };
-        let advice = match self.options.boosts || advice.startup_seconds == 0 {
-            true => advice,
-            false => Arc::new(Advice { startup_seconds: 0, ..Advice::clone(&advice) }),
-        };
+        let room = room(pod);
+        let advice = self.boosting(&question, advice, room);
         let changes = changes(&question, &advice);
         if changes.is_empty() {
             return through(ReviewOutcome::Nothing);
@@ -189,7 +187,8 @@ impl Webhook {
             true => (patch(&question, changes), SET, ReviewOutcome::Set),
             false => (Vec::new(), ESTIMATE, ReviewOutcome::Told),
         };
-        operations.extend(annotate(pod, key, &text));
+        let room = room.saturating_sub(back.as_deref().map_or(0, annotated));
+        operations.extend(tell(pod, key, &text, room));
         if let (true, Some(back)) = (self.options.applies, back) {
             operations.extend(mark(pod, STARTING, &back, &operations));
         }
@@ -199,6 +198,18 @@ impl Webhook {
             tells.tell(Done { controller, text, is_applied: self.options.applies });
         }
         (request.allowed(&operations), outcome)
+    }
+
+    /// The advice, without more CPU at the start where that is switched off, or where there is no room to say what it goes back to.
+    fn boosting(&self, question: &PodQuestion<'_>, advice: Arc<Advice>, room: usize) -> Arc<Advice> {
+        if advice.startup_seconds == 0 {
+            return advice;
+        }
+        let back = starting(&changes(question, &advice), advice.startup_seconds);
+        if self.options.boosts && back.as_deref().map_or(0, annotated) <= room {
+            return advice;
+        }
+        Arc::new(Advice { startup_seconds: 0, ..Advice::clone(&advice) })
     }
 
     /// What objects say, else the recommender; nothing where nobody does.
@@ -232,6 +243,108 @@ impl Webhook {
                 warn!(namespace, why, "the recommender gives no answer: the pod is let through as it is");
                 None
             }
+        }
+    }
+}
+
+/// Bytes that what a pod goes back to takes among its annotations.
+fn annotated(back: &str) -> usize {
+    STARTING.len() + back.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use evenkeel_proto::line::Trust;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::Amounts;
+    use crate::advice::ContainerAdvice;
+
+    /// Everything gets a core, and two while it starts.
+    #[derive(Debug)]
+    struct Objects;
+
+    impl ClusterObjects for Objects {
+        fn say(&self, question: &PodQuestion<'_>) -> Stated {
+            let of = |name: &str| ContainerAdvice {
+                name: name.to_owned(),
+                requests: [Some(1000), None],
+                startup: Some(2000),
+                known: [true, false],
+                ..ContainerAdvice::default()
+            };
+            let containers = question.containers.iter().map(|container| of(container.name)).collect();
+            Stated::Whole(Arc::new(Advice { startup_seconds: 60, containers, ..Advice::default() }))
+        }
+
+        fn least(&self, _: &str) -> Amounts {
+            [None; 2]
+        }
+    }
+
+    fn webhook() -> Webhook {
+        let options = Options {
+            applies: true,
+            within: Duration::from_millis(1),
+            gates: true,
+            boosts: true,
+            exclude: Vec::new(),
+            metrics_token: None,
+        };
+        Webhook::new(options, Advisor::new("http://127.0.0.1:1", Trust::default()))
+            .with_objects(Arc::new(Objects))
+    }
+
+    fn review(containers: usize, annotations: &Value) -> Vec<u8> {
+        let name = |at: usize| json!({ "name": format!("{at:063}") });
+        let containers: Vec<Value> = (0..containers).map(name).collect();
+        let pod = json!({ "metadata": { "annotations": annotations }, "spec": { "containers": containers } });
+        let kind = json!({ "group": "", "version": "v1", "kind": "Pod" });
+        let request =
+            json!({ "uid": "u", "kind": kind, "namespace": "shop", "operation": "CREATE", "object": pod });
+        json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request })
+            .to_string()
+            .into_bytes()
+    }
+
+    /// What an answer puts at a path.
+    fn put(answer: &str, path: &str) -> Option<Value> {
+        let answer: Value = serde_json::from_str(answer).unwrap();
+        let patch = STANDARD.decode(answer["response"]["patch"].as_str().unwrap_or("W10=")).unwrap();
+        let patch: Vec<Value> = serde_json::from_slice(&patch).unwrap();
+        patch
+            .into_iter()
+            .find(|operation| operation["path"] == path)
+            .map(|operation| operation["value"].clone())
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_is_read_of_an_annotation_later_is_whole_or_its_pod_is_left_without() {
+        let webhook = webhook();
+        let starting = "/metadata/annotations/evenkeel.dev~1startup-boost";
+        let told = "/metadata/annotations/evenkeel.dev~1initial-resources";
+        let held = "/metadata/annotations/evenkeel.dev~1placeholders";
+        let request = "/spec/containers/0/resources/requests/cpu";
+        // Each of 80 containers takes more than 64 bytes.
+        let answer = webhook.review(&review(80, &json!({}))).await.unwrap();
+        let back: Value = serde_json::from_str(put(&answer, starting).unwrap().as_str().unwrap()).unwrap();
+        assert_eq!(back["containers"].as_object().unwrap().len(), 80);
+        assert_eq!(put(&answer, request), Some("2".into()));
+        let gated = webhook.review_gates(&review(80, &json!({}))).await.unwrap();
+        let held_of: Value = serde_json::from_str(put(&gated, held).unwrap().as_str().unwrap()).unwrap();
+        assert_eq!(held_of.as_object().unwrap().len(), 80);
+        // The API server refuses a pod with more than 256 KiB of annotations.
+        for (taken, is_told) in [((256 << 10) - 1, false), ((256 << 10) - 101, true)] {
+            let full = review(80, &json!({ "a": "x".repeat(taken) }));
+            let answer = webhook.review(&full).await.unwrap();
+            assert_eq!((put(&answer, request), put(&answer, starting)), (Some("1".into()), None));
+            let told = put(&answer, told).map_or(0, |told| told.as_str().unwrap().len());
+            assert_eq!(told, if is_told { 100 - SET.len() } else { 0 });
+            let gated = webhook.review_gates(&full).await.unwrap();
+            assert_eq!((put(&gated, held), put(&gated, "/metadata/labels")), (None, None));
         }
     }
 }
