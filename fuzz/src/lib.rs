@@ -7,10 +7,14 @@
 mod border;
 mod bus;
 mod capacity;
+mod frame;
 mod kernel;
 mod model;
 mod mutate;
+mod policy;
 mod trace;
+mod updater;
+mod webhook;
 
 pub use mutate::Mutator;
 
@@ -36,7 +40,7 @@ impl Target {
 }
 
 /// Every reader.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 15] = [
     Target { name: "quantity", read: model::quantity, samples: model::quantities },
     Target { name: "pods", read: model::pods, samples: model::manifests },
     Target { name: "pod_list", read: model::pod_list, samples: model::pod_lists },
@@ -48,6 +52,10 @@ pub const TARGETS: [Target; 11] = [
     Target { name: "trace", read: trace::read, samples: trace::some },
     Target { name: "bus", read: bus::answer, samples: bus::some },
     Target { name: "border", read: border::read, samples: border::some },
+    Target { name: "frames", read: frame::read, samples: frame::some },
+    Target { name: "policies", read: policy::read, samples: policy::some },
+    Target { name: "notes", read: updater::note, samples: updater::notes },
+    Target { name: "reviews", read: webhook::review, samples: webhook::reviews },
 ];
 
 /// The reader of this name; the first one where there is none, which only happens to a target that is spelt wrongly.

@@ -105,7 +105,8 @@ pub fn quantity(resource: Resource, amount: u64) -> String {
 fn amount(resource: Resource, text: &str) -> Option<u64> {
     let quantity = Quantity::parse(text).ok()?;
     match resource {
-        Resource::Cpu => quantity.milli_u64(),
+        // What is written is a quantity of so many thousandths again.
+        Resource::Cpu => quantity.milli_u64().filter(|milli| i64::try_from(*milli).is_ok()),
         Resource::Memory => quantity.to_u64(),
     }
 }
@@ -197,7 +198,9 @@ impl Note {
     /// Another stage of it.
     #[must_use]
     pub fn at_stage(&self, stage: Stage, at: u64, why: impl Into<String>) -> Self {
-        let tries = self.tries + u32::from(matches!(stage, Stage::GivenUp | Stage::Worse));
+        let failed = matches!(stage, Stage::GivenUp | Stage::Worse);
+        // Whoever may write to the pod may have written this, too.
+        let tries = self.tries.saturating_add(u32::from(failed));
         Self { stage, at, tries, why: why.into(), ..self.clone() }
     }
 }

@@ -70,17 +70,16 @@ impl<'a> At<'a> {
     /// One of the words of an enumeration. `off` without quotes is false to many readers of YAML, and means the word.
     pub(super) fn word<T: for<'de> Deserialize<'de>>(&self, words: &str) -> Result<T, PolicyError> {
         let text = match self.value {
-            Value::Bool(on) => {
-                if *on {
-                    "on"
-                } else {
-                    "off"
-                }
-            }
+            Value::Bool(false) => "off",
+            Value::Bool(true) => "on",
             _ => self.text()?,
         };
-        T::deserialize(serde::de::value::StrDeserializer::<serde::de::value::Error>::new(text))
-            .map_err(|_| self.error(format!("{text:?} is none of its words"), format!("write {words}")))
+        T::deserialize(serde::de::value::StrDeserializer::<serde::de::value::Error>::new(text)).map_err(
+            |_| {
+                let written = if text == "on" { "on (or true)".to_owned() } else { format!("{text:?}") };
+                self.error(format!("{written} is none of its words"), format!("write {words}"))
+            },
+        )
     }
 
     /// A part of a whole, more than 0 and at most 1.

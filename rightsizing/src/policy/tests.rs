@@ -119,7 +119,7 @@ fn what_is_wrong_is_told_by_field() {
     let table = [
         ("{}".to_owned(), "spec.target", "selects nothing"),
         (format!("{{{all}, update: 1}}"), "spec.update", "no such field"),
-        (format!("{{{all}, updatePolicy: {{mode: on}}}}"), "spec.updatePolicy.mode", "\"on\" is none"),
+        (format!("{{{all}, updatePolicy: {{mode: on}}}}"), "spec.updatePolicy.mode", "on (or true) is none"),
         (
             format!("{{{all}, updatePolicy: {{mode: always}}}}"),
             "spec.updatePolicy.mode",

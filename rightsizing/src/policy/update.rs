@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(whole.unwrap(), want);
         for (wrong, place) in [
             (json!({ "evict": "sometimes" }), "evict"),
-            (json!({ "evictOffers": true }), "evictOffers"),
+            (json!({ "evictOffers": true }), "evictOffers: on (or true) is none of its words"),
             (json!({ "minReplicas": 0 }), "minReplicas"),
             (json!({ "maxUnavailable": 0 }), "maxUnavailable"),
             (json!({ "maxUnavailable": "0%" }), "maxUnavailable"),

@@ -1,0 +1,4 @@
+//! `scripts/fuzz reviews`
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| evenkeel_fuzz::target("reviews").run(bytes));
