@@ -4,7 +4,9 @@
 //! image's minutes are the union of its workloads' minutes. A container's hour of minutes is encoded once it has ended,
 //! waits in memory for the next checkpoint, and is read from its file from then on.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use evenkeel_model::rollup::Rollup;
@@ -123,6 +125,7 @@ pub struct Minutes {
     bounds: HistoryBounds,
     by_id: BTreeMap<SeriesId, HistorySeries>,
     by_key: HashMap<SeriesKey, SeriesId>,
+    /// By name of the image; the lists are in order, as ids are given in order.
     by_image: HashMap<String, Vec<SeriesId>>,
     /// By namespace and workload.
     by_workload: HashMap<(String, String), Vec<SeriesId>>,
@@ -414,21 +417,11 @@ impl Minutes {
                 self.origins.remove(&series.origin);
             }
         }
-        if let Some(image) = &series.key.image
-            && let Some(ids) = self.by_image.get_mut(&image.name)
-        {
-            ids.retain(|other| *other != id);
-            if ids.is_empty() {
-                self.by_image.remove(&image.name);
-            }
+        if let Some(image) = &series.key.image {
+            take_out(&mut self.by_image, &image.name, id);
         }
         let place = (series.key.of.namespace.clone(), series.key.of.workload.clone());
-        if let Some(ids) = self.by_workload.get_mut(&place) {
-            ids.retain(|other| *other != id);
-            if ids.is_empty() {
-                self.by_workload.remove(&place);
-            }
-        }
+        take_out(&mut self.by_workload, &place, id);
         self.by_key.remove(&series.key);
     }
 
@@ -626,6 +619,21 @@ fn seal(dirty: &mut Vec<SeriesId>, id: SeriesId, series: &mut HistorySeries, buf
     let (hour, pod) = (buffer.hour, Arc::clone(&buffer.pod));
     let offered = minutes.len().saturating_sub(buffer.fresh);
     series.pending.push(Block { hour, pod, bytes: encode_minutes(&minutes).into(), offered });
+}
+
+/// Takes a series out of a list in order; a list of none goes.
+fn take_out<K, Q>(lists: &mut HashMap<K, Vec<SeriesId>>, key: &Q, id: SeriesId)
+where
+    K: Borrow<Q> + Eq + Hash,
+    Q: Eq + Hash + ?Sized,
+{
+    let Some(ids) = lists.get_mut(key) else { return };
+    if let Ok(at) = ids.binary_search(&id) {
+        ids.remove(at);
+    }
+    if ids.is_empty() {
+        lists.remove(key);
+    }
 }
 
 #[cfg(test)]
