@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use evenkeel_model::units::Bytes;
 use evenkeel_model::workload::{PodRef, Workload};
 use evenkeel_proto::convert::command_hash;
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
 /// What the words of a runtime and of its containers are held against.
@@ -72,6 +73,15 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 /// Opens a file that people write. A pipe in its place is not waited for until somebody writes to it.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)
+}
+
+/// What to do where too many files are open; nothing for another error.
+fn descriptors(error: &io::Error) -> Option<&'static str> {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EMFILE) => Some("raise LimitNOFILE= of the unit (RLIMIT_NOFILE)"),
+        Some(Errno::ENFILE) => Some("raise the sysctl fs.file-max"),
+        _ => None,
+    }
 }
 
 /// Waits until a time; for ever without one.

@@ -143,7 +143,6 @@ impl Directory {
                 None => self.read(&file).await,
             };
             all.push((file.clone(), Arc::clone(&parsed)));
-            let stamp = stamp.filter(|_| !parsed.is_open);
             known.extend(stamp.map(|stamp| (file, (stamp, parsed))));
         }
         self.known = known;
@@ -157,14 +156,19 @@ impl Directory {
     fn known_still(&self, file: &Path, stamp: Option<Stamp>, now: i64) -> Option<Arc<Parsed>> {
         let (known, parsed) = self.known.get(file)?;
         let is_recent = known.2[2] > now - RECENT;
-        (stamp == Some(*known) && !is_recent).then(|| Arc::clone(parsed))
+        (stamp == Some(*known) && !is_recent && !parsed.is_open).then(|| Arc::clone(parsed))
     }
 
-    /// What it says now; the same one where that is as it was.
+    /// What it says now; the same one where that is as it was. Where the system does not give it, what it said stands.
     async fn read(&self, file: &Path) -> Arc<Parsed> {
-        let parsed = self.parser.read(file).await;
-        match self.known.get(file) {
-            Some((_, known)) if **known == parsed => Arc::clone(known),
+        let known = self.known.get(file).map(|(_, known)| known);
+        let parsed = self.parser.read(file).await.unwrap_or_else(|problem| Parsed {
+            workloads: known.map_or_else(Vec::new, |known| known.workloads.clone()),
+            problems: vec![problem],
+            is_open: true,
+        });
+        match known {
+            Some(known) if **known == parsed => Arc::clone(known),
             _ => Arc::new(parsed),
         }
     }
@@ -174,7 +178,10 @@ impl Directory {
             what: "list the manifest directory".into(),
             where_: self.dir.display().to_string(),
             why: error.to_string(),
-            remedy: "make the directory, or set sources.manifests.dir to the one that holds the manifests"
+            remedy: super::descriptors(error)
+                .unwrap_or(
+                    "make the directory, or set sources.manifests.dir to the one that holds the manifests",
+                )
                 .into(),
         };
         Listing { problems: vec![problem], ..Listing::default() }
@@ -319,6 +326,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_a_file_said_stands_while_the_system_does_not_give_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a.yaml");
+        fs::write(&file, pod("a", "/x/a")).unwrap();
+        let mut directory = directory(dir.path());
+        directory.list(i64::MAX, true).await.unwrap();
+        fs::remove_file(&file).unwrap();
+        // Its first page is not mapped: EIO.
+        std::os::unix::fs::symlink("/proc/self/mem", &file).unwrap();
+        for _ in 0..2 {
+            let listing = directory.list(i64::MAX, true).await.expect("it is tried again");
+            assert_eq!(
+                listing.workloads.iter().map(|w| w.id.as_str()).collect::<Vec<_>>(),
+                ["default/a/main"]
+            );
+            let [problem] = listing.problems.as_slice() else { panic!("{:?}", listing.problems) };
+            assert!(problem.where_.contains("a.yaml") && problem.why.contains("os error 5"), "{problem:?}");
+        }
+        fs::remove_file(&file).unwrap();
+        fs::write(&file, pod("b", "/x/b")).unwrap();
+        let listing = directory.list(i64::MAX, true).await.unwrap();
+        assert_eq!((listing.workloads[0].id.as_str(), listing.problems.len()), ("default/b/main", 0));
+        assert_eq!(directory.list(i64::MAX, true).await, None, "nothing is open any more");
+    }
+
+    #[tokio::test]
     async fn the_same_container_twice_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("1.yaml"), pod("a", "/x/a")).unwrap();
@@ -333,6 +366,9 @@ mod tests {
     async fn a_missing_directory_is_a_problem_with_a_remedy() {
         let listing = listing(Path::new("/nonexistent/manifests")).await;
         assert!(!listing.healthy && listing.problems[0].remedy.contains("sources.manifests.dir"));
+        let many = std::io::Error::from_raw_os_error(nix::libc::EMFILE);
+        let unlisted = directory(Path::new("/nonexistent/manifests")).unlisted(&many);
+        assert!(unlisted.problems[0].remedy.contains("LimitNOFILE="), "{:?}", unlisted.problems);
     }
 
     /// A reader that ends over manifests that say so, and reads others; one is there again after each end.

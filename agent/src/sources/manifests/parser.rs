@@ -18,7 +18,7 @@ use evenkeel_model::workload::Workload;
 use super::judged::judged;
 use super::read::parse;
 use crate::outward::Gate;
-use crate::sources::{open, shared};
+use crate::sources::{descriptors, open, shared};
 
 /// A manifest larger than this is refused; the API server's own limit for an object is 1.5 MiB.
 const MAX_BYTES: u64 = 8 << 20;
@@ -26,6 +26,9 @@ const MAX_BYTES: u64 = 8 << 20;
 const AGAIN: Duration = Duration::from_millis(50);
 /// A reader that ended so often over one file is not given it again before the next listing.
 const MOST_ENDS: u32 = 2;
+
+/// What was to be done.
+const READ: &str = "read the manifest";
 
 /// Who reads manifests.
 #[derive(Clone)]
@@ -53,7 +56,7 @@ impl Parsed {
     }
 
     fn unused(place: &str, why: String, remedy: &str) -> Self {
-        let what = "read the manifest".to_owned();
+        let what = READ.to_owned();
         let problem = SourceProblem { what, where_: place.to_owned(), why, remedy: remedy.to_owned() };
         Self { problems: vec![problem], ..Self::default() }
     }
@@ -61,27 +64,35 @@ impl Parsed {
 
 impl Parser {
     /// What a file says; with a reader it waits until there is one.
-    pub(super) async fn read(&self, path: &Path) -> Parsed {
+    ///
+    /// # Errors
+    /// Where the system does not give the file, which says nothing of what is in it.
+    pub(super) async fn read(&self, path: &Path) -> Result<Parsed, SourceProblem> {
+        const REMEDY: &str = "make it a readable text file of at most 8 MiB";
         let (place, file) = (path.display().to_string(), path.to_owned());
-        let unreadable = |place: &str, error: &io::Error| {
-            Parsed::unused(place, error.to_string(), "make it a readable text file of at most 8 MiB")
+        let bytes = match super::super::blocking(move || read_bounded(&file)).await {
+            Ok(bytes) => bytes,
+            Err(error) if error.raw_os_error().is_some() => {
+                let remedy = descriptors(&error).unwrap_or(REMEDY).to_owned();
+                return Err(SourceProblem {
+                    what: READ.to_owned(),
+                    where_: place,
+                    why: error.to_string(),
+                    remedy,
+                });
+            }
+            Err(error) => return Ok(Parsed::unused(&place, error.to_string(), REMEDY)),
         };
         match self {
             Self::Here(types) => {
                 let types = Arc::clone(types);
-                super::super::blocking(move || match read_bounded(&file) {
-                    Ok(bytes) => {
-                        let (workloads, problems) = parse(&bytes, &place, &types);
-                        Parsed::of(workloads, problems)
-                    }
-                    Err(error) => unreadable(&place, &error),
-                })
-                .await
+                let parsed = move || {
+                    let (workloads, problems) = parse(&bytes, &place, &types);
+                    Parsed::of(workloads, problems)
+                };
+                Ok(super::super::blocking(parsed).await)
             }
-            Self::There(gate, types) => match super::super::blocking(move || read_bounded(&file)).await {
-                Ok(bytes) => there(gate, types, &place, bytes).await,
-                Err(error) => unreadable(&place, &error),
-            },
+            Self::There(gate, types) => Ok(there(gate, types, &place, bytes).await),
         }
     }
 }
@@ -138,7 +149,7 @@ mod tests {
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
         let endless = Path::new("/dev/zero");
         for path in [&pipe, endless, dir.path()] {
-            let parsed = Parser::Here(Arc::default()).read(path).await;
+            let parsed = Parser::Here(Arc::default()).read(path).await.unwrap();
             assert_eq!(parsed.problems[0].why, "not a regular file", "{}", path.display());
         }
     }
@@ -150,7 +161,7 @@ mod tests {
         let pod = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\n  annotations: {evenkeel.dev/cgroup.app: /web}\n\
                    spec:\n  containers: [{name: app}]\n";
         std::fs::write(&path, pod).unwrap();
-        let parsed = Parser::Here(Arc::default()).read(&path).await;
+        let parsed = Parser::Here(Arc::default()).read(&path).await.unwrap();
         assert_eq!((parsed.workloads.len(), parsed.problems.len()), (1, 0), "{:?}", parsed.problems);
         assert_eq!(parsed.workloads.capacity(), 1);
     }

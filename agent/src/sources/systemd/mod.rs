@@ -99,6 +99,8 @@ struct SystemdSource {
 struct UnitStatement {
     statement: Option<Statement>,
     problems: Vec<SourceProblem>,
+    /// The system did not give a file: they are read again with the next listing.
+    is_open: bool,
 }
 
 /// Scopes of containers come and go by the hundred and never have the section.
@@ -176,7 +178,7 @@ impl SystemdSource {
         unit: &ListedUnit,
         problems: &mut Vec<SourceProblem>,
     ) -> Result<Option<Workload>, BusError> {
-        if !self.files.contains_key(&unit.name) {
+        if self.files.get(&unit.name).is_none_or(|told| told.is_open) {
             let files = manager.files(&unit.object).await?;
             self.files.insert(unit.name.clone(), read(files).await);
         }
