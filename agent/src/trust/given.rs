@@ -35,10 +35,11 @@ impl ConfiguredCertificate {
         Self { path: path.to_owned(), now: Mutex::new(now) }
     }
 
-    /// Reads it again where it changed.
+    /// Reads it again where it changed, or could not be read.
     pub(super) fn look(&self) {
         let print = print(&self.path);
-        if lock(&self.now).print != print {
+        let is_known = |now: &CertificateRead| now.print == print && now.ends.is_ok();
+        if !is_known(&lock(&self.now)) {
             let ends = ends(&self.path);
             *lock(&self.now) = CertificateRead { print, ends };
         }

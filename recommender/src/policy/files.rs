@@ -20,9 +20,28 @@ use crate::audit::{Audit, FileDigests};
 /// Largest file read, bytes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
+/// Why a file was not read.
+#[derive(Debug)]
+struct NotRead {
+    why: String,
+    /// When it is tried again.
+    again: Retry,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Retry {
+    /// When it says something else.
+    Changed,
+    /// When there is room for another number of policies, too.
+    Room,
+    /// At the next look: the system did not give it.
+    Always,
+}
+
 #[derive(Debug, Default)]
 struct PolicyFile {
-    print: Option<Print>,
+    /// What was read or refused, and the room that there was if it was refused for want of it.
+    tried: Option<(Print, Option<usize>)>,
     policies: Vec<(Arc<Policy>, u64)>,
     /// What is in force of it, for the audit record.
     said: FileDigests,
@@ -71,24 +90,33 @@ impl PolicyFiles {
         });
         let mut changed = self.by_path.len() != before;
         for (path, print) in found.files {
-            if self.by_path.get(&path).is_some_and(|file| file.print == Some(print)) {
+            let tried = self.by_path.get(&path).and_then(|file| file.tried).filter(|(of, _)| *of == print);
+            if matches!(tried, Some((_, None))) {
                 continue;
             }
             let elsewhere: usize =
                 self.by_path.iter().filter(|(p, _)| **p != path).map(|(_, f)| f.policies.len()).sum();
-            let read = load(&path, print.1, max.saturating_sub(elsewhere), &check);
+            let room = max.saturating_sub(elsewhere);
+            if tried == Some((print, Some(room))) {
+                continue;
+            }
+            let read = load(&path, print.1, room, &check);
             let file = self.by_path.entry(path.clone()).or_default();
             match read {
                 Ok(policies) if file.recorded(&path, &said(&policies), record).is_ok() => {
                     info!(file = %path.display(), policies = policies.len(), "policies were read");
-                    (file.print, changed) = (Some(print), true);
+                    (file.tried, changed) = (Some((print, None)), true);
                     file.policies = policies.into_iter().map(|p| (Arc::new(p), 0)).collect();
                     file.trouble = None;
                 }
                 Ok(_) => {}
-                Err(why) => {
-                    warn!(file = %path.display(), why, "policies were not read; those read before stay");
-                    (file.print, file.trouble, changed) = (Some(print), Some(why), true);
+                Err(NotRead { why, again }) => {
+                    let room = (again == Retry::Room).then_some(room);
+                    file.tried = (again != Retry::Always).then_some((print, room));
+                    if file.trouble.as_ref() != Some(&why) {
+                        warn!(file = %path.display(), why, "policies were not read; those read before stay");
+                        (file.trouble, changed) = (Some(why), true);
+                    }
                 }
             }
         }
@@ -131,20 +159,23 @@ fn load(
     bytes: u64,
     max: usize,
     check: impl Fn(&Policy) -> Result<(), PolicyError>,
-) -> Result<Vec<Policy>, String> {
+) -> Result<Vec<Policy>, NotRead> {
+    let wrong = |why: String| NotRead { why, again: Retry::Changed };
     if bytes > MAX_FILE_BYTES {
-        return Err(format!("it has {bytes} bytes, over {MAX_FILE_BYTES}; split it"));
+        return Err(wrong(format!("it has {bytes} bytes, over {MAX_FILE_BYTES}; split it")));
     }
-    let text = fs::read_to_string(path).map_err(|e| e.to_string())?;
-    let policies = read_all(&text).map_err(|e| e.to_string())?;
+    let text = fs::read_to_string(path).map_err(|error| NotRead {
+        why: error.to_string(),
+        again: if error.raw_os_error().is_some() { Retry::Always } else { Retry::Changed },
+    })?;
+    let policies = read_all(&text).map_err(|e| wrong(e.to_string()))?;
     if policies.len() > max {
-        return Err(format!(
-            "it holds {} policies where {max} have room; raise recommend.max_policies",
-            policies.len()
-        ));
+        let count = policies.len();
+        let why = format!("it holds {count} policies where {max} have room; raise recommend.max_policies");
+        return Err(NotRead { why, again: Retry::Room });
     }
     for policy in &policies {
-        check(policy).map_err(|e| format!("{}: {e}", policy.key()))?;
+        check(policy).map_err(|e| wrong(format!("{}: {e}", policy.key())))?;
     }
     Ok(policies)
 }
@@ -186,7 +217,7 @@ mod tests {
         assert_eq!((names(&files), files.troubles().len()), (vec!["b".to_owned(), "c".to_owned()], 0));
         fs::write(dir.path().join("d.yaml"), text("d")).unwrap();
         assert!(look(&mut files, 2));
-        assert!(files.troubles()[0].1.contains("max_policies"));
+        assert!(files.troubles()[0].1.contains("max_policies") && !look(&mut files, 2));
         assert!(files.owner("default", "b").is_some_and(|p| p.ends_with("a.yaml")));
         // A directory that cannot be looked at takes nothing away.
         let aside = dir.path().with_extension("aside");
@@ -199,7 +230,18 @@ mod tests {
         fs::rename(&aside, dir.path()).unwrap();
         look(&mut files, 2);
         assert!(files.troubles().iter().all(|(path, _)| path != dir.path()));
-        fs::remove_file(dir.path().join("a.yaml")).unwrap();
+        // Where there is room later, it is read though it did not change.
+        assert!(look(&mut files, 3));
+        assert_eq!((names(&files).len(), files.troubles().len()), (3, 0));
+        // Nor does one that the system does not give, whose first page is not mapped; it is tried at each look, and told once.
+        fs::remove_file(dir.path().join("d.yaml")).unwrap();
+        std::os::unix::fs::symlink("/proc/self/mem", dir.path().join("d.yaml")).unwrap();
+        assert!(look(&mut files, 3) && !look(&mut files, 3));
+        assert!(files.troubles()[0].1.contains("os error 5") && names(&files).contains(&"d".to_owned()));
+        assert_eq!(files.by_path.values().filter(|file| file.tried.is_none()).count(), 1);
+        for name in ["a.yaml", "d.yaml"] {
+            fs::remove_file(dir.path().join(name)).unwrap();
+        }
         assert!(look(&mut files, 10));
         assert!(names(&files).is_empty());
     }

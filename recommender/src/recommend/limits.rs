@@ -252,10 +252,10 @@ impl LimitsFile {
     /// Reads the file; whether something else is in force then, or is told of it.
     fn read(&mut self, path: &Path, print: Print, record: Option<&Audit>) -> bool {
         let bytes = print.1;
-        let read = match bytes {
-            0..=MAX_FILE_BYTES => {
-                File::open(path).map_err(|e| e.to_string()).and_then(|file| read::snapshot(file, None))
-            }
+        let read = match (bytes, File::open(path)) {
+            // The system does not give it now: it is tried at the next look.
+            (_, Err(error)) => return self.told(path, error.to_string()),
+            (0..=MAX_FILE_BYTES, Ok(file)) => read::snapshot(file, None),
             _ => Err(format!(
                 "it has {bytes} bytes, over {MAX_FILE_BYTES}; give quotas and limit ranges alone"
             )),
@@ -272,12 +272,21 @@ impl LimitsFile {
                 self.trouble = None;
             }
             Err(why) => {
-                warn!(file = %path.display(), why, "limit ranges and quotas were not read; those read before stay");
-                self.trouble = Some(why);
+                self.told(path, why);
             }
         }
         self.print = Some(print);
         true
+    }
+
+    /// Tells why it was not read; whether that is new.
+    fn told(&mut self, path: &Path, why: String) -> bool {
+        let is_new = self.trouble.as_ref() != Some(&why);
+        if is_new {
+            warn!(file = %path.display(), why, "limit ranges and quotas were not read; those read before stay");
+        }
+        self.trouble = Some(why);
+        is_new
     }
 
     fn holds(&self, key: &BoundKey) -> bool {
