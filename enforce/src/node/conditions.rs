@@ -24,6 +24,8 @@ use crate::node::rules::Overcommit;
 const OVERCOMMIT: &str = "vm.overcommit_memory";
 const PANIC: &str = "vm.panic_on_oom";
 const SWAP: &str = "swap";
+/// What helps where a file of the kernel cannot be read.
+const ROOTS: &str = "give the agent the machine's procfs as roots.proc";
 
 /// A row for status, and what is worth a decision when its state is news.
 #[derive(Debug)]
@@ -68,8 +70,15 @@ pub(super) fn overcommit(
     }
     let found = match reader.setting(&Target::Node, Knob::OvercommitMemory) {
         Ok(Setting::OvercommitMemory(found)) => found,
-        Ok(_) => return unread("the kernel's answer is not understood"),
-        Err(error) => return unread(&error.to_string()),
+        Ok(_) => {
+            return NodeCondition::new(
+                OVERCOMMIT,
+                "unsupported",
+                "the kernel's answer is not understood".into(),
+                ROOTS,
+            );
+        }
+        Err(error) => return unread(OVERCOMMIT, &error),
     };
     match (found, policy) {
         (Mode::Always, _) => NodeCondition::new(OVERCOMMIT, "ok", "1".into(), ""),
@@ -78,13 +87,10 @@ pub(super) fn overcommit(
     }
 }
 
-fn unread(why: &str) -> NodeCondition {
-    NodeCondition::new(
-        OVERCOMMIT,
-        "unsupported",
-        why.to_owned(),
-        "give the agent the machine's procfs as roots.proc",
-    )
+fn unread(name: &'static str, error: &HostError) -> NodeCondition {
+    // Of others it knows what helps with cgroups.
+    let remedy = error.remedy().filter(|_| error.category() == Category::Io);
+    NodeCondition::new(name, "unsupported", error.to_string(), remedy.unwrap_or(ROOTS))
 }
 
 /// A finding as a row; a promise that is broken for everybody is a failure.
@@ -143,12 +149,7 @@ pub(super) fn panic_on_oom(roots: &Roots) -> NodeCondition {
                 found(PANIC, "fail", &finding).told(&value.to_string(), "0", DecisionResult::Unchanged)
             }
         },
-        Err(error) => NodeCondition::new(
-            PANIC,
-            "unsupported",
-            error.to_string(),
-            "give the agent the machine's procfs as roots.proc",
-        ),
+        Err(error) => unread(PANIC, &error),
     }
 }
 
@@ -156,10 +157,7 @@ pub(super) fn panic_on_oom(roots: &Roots) -> NodeCondition {
 pub(super) fn swap(roots: &Roots, roster: &[RosterEntry], limited: bool) -> NodeCondition {
     let total = match meminfo(roots) {
         Ok(memory) => memory.swap_total.unwrap_or(Bytes::ZERO),
-        Err(error) => {
-            let remedy = "give the agent the machine's procfs as roots.proc";
-            return NodeCondition::new(SWAP, "unsupported", error.to_string(), remedy);
-        }
+        Err(error) => return unread(SWAP, &error),
     };
     let (guaranteed, burstable) = count(roster);
     swap_of(total, guaranteed, burstable, limited)

@@ -57,7 +57,7 @@ pub(crate) async fn run(setup: Setup, updates: UpdateSender, rescan: Rescan) {
         None => Vec::new(),
     };
     let found = (Vec::new(), None);
-    let mut source = Engines { engines, terms, roots, updates, rescan, found, last: None };
+    let mut source = Engines { engines, terms, roots, updates, rescan, found, is_whole: false, last: None };
     source.follow().await;
 }
 
@@ -97,8 +97,10 @@ struct Engines {
     roots: Vec<PathBuf>,
     updates: UpdateSender,
     rescan: Rescan,
-    /// What the last walk found.
+    /// What the last whole walk found, and what is wrong with the last one.
     found: (Vec<Named>, Option<SourceProblem>),
+    /// The last walk saw all.
+    is_whole: bool,
     last: Option<(Vec<Arc<Workload>>, Vec<SourceProblem>)>,
 }
 
@@ -142,11 +144,14 @@ impl Engines {
         }
     }
 
-    /// Looks who is there.
+    /// Looks who is there. Where that cannot be seen, who was there stays.
     async fn walk(&mut self) {
         let known: HashSet<String> = self.found.0.iter().map(|named| named.id.clone()).collect();
         let roots = self.roots.clone();
-        self.found = super::blocking(move || tree::find(&roots, &known)).await;
+        match super::blocking(move || tree::find(&roots, &known)).await {
+            Ok(found) => (self.found, self.is_whole) = (found, true),
+            Err(error) => (self.found.1, self.is_whole) = (Some(tree::unseen(&error)), false),
+        }
         for engine in &mut self.engines {
             let ids: HashSet<&str> = of(engine.name, &self.found.0).map(|named| named.id.as_str()).collect();
             engine.answers.keep(|id| ids.contains(id));
@@ -199,7 +204,7 @@ impl Engines {
             address: self.roots.first().map_or_else(String::new, |root| root.display().to_string()),
             workloads: workloads.clone(),
             problems: problems.clone(),
-            healthy: true,
+            healthy: self.is_whole,
         };
         self.last = self.updates.send(update).is_ok().then_some((workloads, problems));
     }

@@ -7,10 +7,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{File, Metadata};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use evenkeel_enforce::shared::SourceProblem;
+use nix::errno::Errno;
 
 pub(super) const DOCKER: &str = "docker";
 pub(super) const PODMAN: &str = "podman";
@@ -116,16 +118,19 @@ fn recognise(parent: &str, name: &str) -> Option<(&'static str, String)> {
 }
 
 /// Walks one hierarchy. Unreadable directories are passed over: they vanish while one looks.
-pub(in super::super) fn scan(root: &Path) -> Vec<Named> {
+///
+/// # Errors
+/// Where the system lacks what it takes to look, such as descriptors: who is there is not known then.
+pub(in super::super) fn scan(root: &Path) -> io::Result<Vec<Named>> {
     let mut found = Vec::new();
-    let Ok(owner) = std::fs::metadata(root).map(|data| data.uid()) else { return found };
+    let Some(owner) = there(std::fs::metadata(root))?.map(|data| data.uid()) else { return Ok(found) };
     let mut pending: Vec<(PathBuf, String, usize)> = vec![(root.to_owned(), String::new(), 0)];
     let mut looked = 0;
     while let Some((dir, relative, depth)) = pending.pop() {
         // Two links are the name and `.`: no directory below has a `..`. A stat is a fifth of a listing, and most
         // cgroups are leaves. File systems that do not count so say 1.
         let is_ours = |data: &Metadata| data.nlink() != 2 && data.uid() == owner;
-        if !std::fs::metadata(&dir).is_ok_and(|data| is_ours(&data)) {
+        if !there(std::fs::metadata(&dir))?.is_some_and(|data| is_ours(&data)) {
             continue;
         }
         looked += 1;
@@ -133,43 +138,75 @@ pub(in super::super) fn scan(root: &Path) -> Vec<Named> {
             tracing::warn!(MAX_DIRECTORIES, "cgroup tree too large to look for containers by name");
             break;
         }
-        let Ok(entries) = std::fs::read_dir(&dir) else { continue };
+        let Some(entries) = there(std::fs::read_dir(&dir))? else { continue };
         let parent = relative.rsplit('/').next().unwrap_or("");
-        for entry in entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
+        for entry in entries {
+            let Some(entry) = there(entry)? else { continue };
+            if !entry.file_type().is_ok_and(|of| of.is_dir()) {
+                continue;
+            }
             let Ok(name) = entry.file_name().into_string() else { continue };
             let path = format!("{relative}/{name}");
             if let Some((engine, id)) = recognise(parent, &name) {
                 if entry.metadata().is_ok_and(|data| data.uid() == owner) {
                     found.push(Named { engine, id, path });
                 }
-            } else if depth + 1 < MAX_DEPTH && (parent == PODS || !is_somebodys(&entry.path(), &name)) {
+            } else if depth + 1 < MAX_DEPTH && (parent == PODS || !is_somebodys(&entry.path(), &name)?) {
                 pending.push((entry.path(), path, depth + 1));
             }
         }
     }
     found.sort();
-    found
+    Ok(found)
+}
+
+/// Nobody knows who is there.
+pub(in super::super) fn unseen(error: &io::Error) -> SourceProblem {
+    SourceProblem {
+        what: "look for containers by their cgroups' names".into(),
+        where_: "the cgroup tree".into(),
+        why: error.to_string(),
+        remedy: crate::sources::descriptors(error).unwrap_or("free memory of the machine").into(),
+    }
+}
+
+/// What was looked at, nothing where it vanished or is not to be read.
+fn there<T>(looked: io::Result<T>) -> io::Result<Option<T>> {
+    match looked {
+        Ok(found) => Ok(Some(found)),
+        Err(error) => match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM) => Err(error),
+            _ => Ok(None),
+        },
+    }
 }
 
 /// Whether what is below a directory is not a root's runtime's: users', a container's own, what systemd delegated, and
 /// the kubelet's, of which the runtime tells.
-fn is_somebodys(dir: &Path, name: &str) -> bool {
-    let is_unit = name.ends_with(".scope") || name.ends_with(".service");
-    KUBELETS.contains(&name)
-        || name == USERS
-        || is_id(name)
-        || name.ends_with(".scope")
-        || (is_unit && File::open(dir).is_ok_and(|dir| evenkeel_host::cgroup::is_delegated(&dir)))
+fn is_somebodys(dir: &Path, name: &str) -> io::Result<bool> {
+    if KUBELETS.contains(&name) || name == USERS || is_id(name) || name.ends_with(".scope") {
+        return Ok(true);
+    }
+    let is_delegated = |dir: File| evenkeel_host::cgroup::is_delegated(&dir);
+    Ok(name.ends_with(".service") && there(File::open(dir))?.is_some_and(is_delegated))
 }
 
 /// Containers in these hierarchies, each id once and at most [`MAX_UNKNOWN`], those that are `known` first; and what is
 /// to be said where there are more.
-pub(super) fn find(roots: &[PathBuf], known: &HashSet<String>) -> (Vec<Named>, Option<SourceProblem>) {
+///
+/// # Errors
+/// As [`scan`].
+pub(super) fn find(
+    roots: &[PathBuf],
+    known: &HashSet<String>,
+) -> io::Result<(Vec<Named>, Option<SourceProblem>)> {
     let mut by_id = BTreeMap::new();
-    for named in roots.iter().flat_map(|root| scan(root)) {
-        by_id.entry(named.id.clone()).or_insert(named);
+    for root in roots {
+        for named in scan(root)? {
+            by_id.entry(named.id.clone()).or_insert(named);
+        }
     }
-    at_most(MAX_UNKNOWN, by_id.into_values().collect(), known)
+    Ok(at_most(MAX_UNKNOWN, by_id.into_values().collect(), known))
 }
 
 /// So many of those found, the known ones first, and what is to be said where there are more.
@@ -222,7 +259,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = format!("system.slice/docker-{ID}.scope");
         std::fs::create_dir_all(dir.path().join(&path).join("inner")).unwrap();
-        let found = scan(dir.path());
+        let found = scan(dir.path()).unwrap();
         assert_eq!(found, [Named { engine: "docker", id: ID.into(), path: format!("/{path}") }]);
         assert_eq!(resolve(&format!("docker://{ID}"), &found).unwrap(), &found[0]);
         assert!(resolve(&format!("podman://{ID}"), &found).unwrap_err().contains("no cgroup"));
@@ -230,6 +267,18 @@ mod tests {
         assert!(is_runtime_name(&format!("docker://{ID}")));
         let twice = [found[0].clone(), Named { path: "/other".into(), ..found[0].clone() }];
         assert!(resolve(&format!("docker://{ID}"), &twice).unwrap_err().contains("both claim"));
+    }
+
+    #[test]
+    fn what_vanishes_is_passed_over_and_want_of_descriptors_is_not() {
+        let failed = |errno: Errno| there::<()>(Err(errno.into())).map_err(|error| error.raw_os_error());
+        for errno in [Errno::ENOENT, Errno::ENODEV, Errno::EACCES] {
+            assert_eq!(failed(errno), Ok(None), "{errno}");
+        }
+        for errno in [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM] {
+            assert_eq!(failed(errno), Err(Some(errno as i32)));
+        }
+        assert_eq!(scan(Path::new("/nonexistent")).unwrap(), []);
     }
 
     #[test]
@@ -248,15 +297,15 @@ mod tests {
         ] {
             std::fs::create_dir_all(dir.path().join(path)).unwrap();
         }
-        let paths: Vec<String> = scan(dir.path()).into_iter().map(|named| named.path).collect();
+        let paths: Vec<String> = scan(dir.path()).unwrap().into_iter().map(|named| named.path).collect();
         let in_pod = format!("/libpod_parent/{}/libpod-{ID}", ID.replace('3', "c"));
         assert_eq!(paths, [format!("/{real}"), format!("/docker/{}", ID.replace('1', "e")), in_pod]);
         // One that belongs to somebody else, where this can be tried.
         let given = dir.path().join(format!("system.slice/given/{evil}"));
         std::fs::create_dir_all(&given).unwrap();
-        assert_eq!(scan(dir.path()).len(), 4);
+        assert_eq!(scan(dir.path()).unwrap().len(), 4);
         if std::os::unix::fs::chown(&given, Some(65534), None).is_ok() {
-            assert_eq!(scan(dir.path()).len(), 3);
+            assert_eq!(scan(dir.path()).unwrap().len(), 3);
         }
     }
 

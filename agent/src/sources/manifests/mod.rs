@@ -9,6 +9,7 @@ mod read;
 mod watch;
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -76,6 +77,8 @@ struct Listing {
     problems: Vec<SourceProblem>,
     healthy: bool,
     runtime_names: bool,
+    /// Containers that they name could not be looked for.
+    is_blind: bool,
 }
 
 /// Tells whether a file is still the one that was read: its inode, size, and times of content and inode.
@@ -88,10 +91,13 @@ fn stamp(file: &Path) -> Option<Stamp> {
 }
 
 impl Listing {
-    /// The same with what is as it was in an earlier one taken from there.
+    /// The same with what is as it was in an earlier one taken from there; all of it where nobody could look.
     fn sharing(mut self, before: Option<&Listing>) -> Listing {
         let known = before.map(|before| before.workloads.as_slice());
-        self.workloads = super::same(known, std::mem::take(&mut self.workloads));
+        self.workloads = match known {
+            Some(known) if self.is_blind => known.to_vec(),
+            known => super::same(known, self.workloads),
+        };
         self
     }
 
@@ -125,10 +131,7 @@ impl Directory {
         };
         let (files, beyond) = match super::blocking(stamped).await {
             Ok(files) => files,
-            Err(error) => {
-                self.known.clear();
-                return Some(self.unlisted(&error));
-            }
+            Err(error) => return Some(self.unlisted(&error).await),
         };
         let is_same = files.len() == self.known.len()
             && files.iter().all(|(stamp, file)| self.known_still(file, *stamp, now).is_some());
@@ -146,10 +149,14 @@ impl Directory {
             known.extend(stamp.map(|stamp| (file, (stamp, parsed))));
         }
         self.known = known;
-        let roots = self.cgroup_roots.clone();
-        let mut listing = super::blocking(move || listed(&all, &roots)).await;
+        let mut listing = self.listed(all).await;
         listing.problems.extend((beyond > 0).then(|| self.left_out(beyond)));
         Some(listing)
+    }
+
+    async fn listed(&self, files: Vec<(PathBuf, Arc<Parsed>)>) -> Listing {
+        let roots = self.cgroup_roots.clone();
+        super::blocking(move || listed(&files, &roots)).await
     }
 
     /// What a file said, where it has not changed since.
@@ -173,8 +180,17 @@ impl Directory {
         }
     }
 
-    fn unlisted(&self, error: &std::io::Error) -> Listing {
-        let problem = SourceProblem {
+    /// What its files said stands, but where it is gone.
+    async fn unlisted(&mut self, error: &std::io::Error) -> Listing {
+        if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) {
+            self.known.clear();
+        }
+        let known = self.known.iter().map(|(file, (_, parsed))| (file.clone(), Arc::clone(parsed)));
+        let mut files: Vec<_> = known.collect();
+        files.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut listing = self.listed(files).await;
+        listing.healthy = false;
+        listing.problems.push(SourceProblem {
             what: "list the manifest directory".into(),
             where_: self.dir.display().to_string(),
             why: error.to_string(),
@@ -183,8 +199,8 @@ impl Directory {
                     "make the directory, or set sources.manifests.dir to the one that holds the manifests",
                 )
                 .into(),
-        };
-        Listing { problems: vec![problem], ..Listing::default() }
+        });
+        listing
     }
 
     fn left_out(&self, beyond: usize) -> SourceProblem {
@@ -199,7 +215,7 @@ impl Directory {
 
 /// Everything that the files say, each container bound to what it names.
 fn listed(files: &[(PathBuf, Arc<Parsed>)], cgroup_roots: &[PathBuf]) -> Listing {
-    let mut listing = Listing { healthy: true, ..Listing::default() };
+    let mut listing = Listing::default();
     let mut names = read::RuntimeNames::new(cgroup_roots);
     for (file, parsed) in files {
         listing.problems.extend_from_slice(&parsed.problems);
@@ -207,11 +223,16 @@ fn listed(files: &[(PathBuf, Arc<Parsed>)], cgroup_roots: &[PathBuf]) -> Listing
             match names.bound(workload) {
                 Ok(None) => listing.workloads.push(Arc::clone(workload)),
                 Ok(Some(bound)) => listing.workloads.push(Arc::new(bound)),
+                Err(_) if names.unseen().is_some() => {}
                 Err(why) => listing.problems.push(read::unbound(&file.display().to_string(), workload, why)),
             }
         }
     }
     listing.runtime_names = names.used();
+    let unseen = names.unseen();
+    listing.is_blind = unseen.is_some();
+    listing.healthy = !listing.is_blind;
+    listing.problems.extend(unseen);
     refuse_same_id(&mut listing);
     listing
 }
@@ -332,6 +353,9 @@ mod tests {
         fs::write(&file, pod("a", "/x/a")).unwrap();
         let mut directory = directory(dir.path());
         directory.list(i64::MAX, true).await.unwrap();
+        let many = std::io::Error::from_raw_os_error(nix::libc::EMFILE);
+        let unlisted = directory.unlisted(&many).await;
+        assert_eq!((unlisted.workloads.len(), unlisted.healthy), (1, false), "what it said stands");
         fs::remove_file(&file).unwrap();
         // Its first page is not mapped: EIO.
         std::os::unix::fs::symlink("/proc/self/mem", &file).unwrap();
@@ -351,6 +375,18 @@ mod tests {
         assert_eq!(directory.list(i64::MAX, true).await, None, "nothing is open any more");
     }
 
+    #[test]
+    fn who_was_there_stays_while_nobody_can_look() {
+        let (bound, _) = parse(pod("a", "/x/a").as_bytes(), "a", &ResourceTypes::predefined());
+        let before =
+            Listing { workloads: super::super::shared(None, bound), healthy: true, ..Listing::default() };
+        let blind = || Listing { is_blind: true, runtime_names: true, ..Listing::default() };
+        assert_eq!(blind().sharing(Some(&before)).workloads, before.workloads);
+        assert_eq!(blind().sharing(None).workloads.len(), 0);
+        let seen = Listing { healthy: true, ..Listing::default() };
+        assert_eq!(seen.sharing(Some(&before)).workloads.len(), 0);
+    }
+
     #[tokio::test]
     async fn the_same_container_twice_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
@@ -367,7 +403,7 @@ mod tests {
         let listing = listing(Path::new("/nonexistent/manifests")).await;
         assert!(!listing.healthy && listing.problems[0].remedy.contains("sources.manifests.dir"));
         let many = std::io::Error::from_raw_os_error(nix::libc::EMFILE);
-        let unlisted = directory(Path::new("/nonexistent/manifests")).unlisted(&many);
+        let unlisted = directory(Path::new("/nonexistent/manifests")).unlisted(&many).await;
         assert!(unlisted.problems[0].remedy.contains("LimitNOFILE="), "{:?}", unlisted.problems);
     }
 

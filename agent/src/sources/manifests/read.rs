@@ -1,5 +1,6 @@
 //! One manifest to workloads, and what they are bound to as containers by their cgroups' names.
 
+use std::io;
 use std::path::PathBuf;
 
 use evenkeel_enforce::shared::SourceProblem;
@@ -13,7 +14,7 @@ use super::super::{annotations, command_hash};
 /// Containers found by cgroup name, walked for at most once per listing and only when a manifest asks.
 pub(super) struct RuntimeNames<'a> {
     roots: &'a [PathBuf],
-    found: Option<Vec<Named>>,
+    found: Option<io::Result<Vec<Named>>>,
 }
 
 impl<'a> RuntimeNames<'a> {
@@ -25,21 +26,29 @@ impl<'a> RuntimeNames<'a> {
         self.found.is_some()
     }
 
+    /// Why they could not be seen, where they were looked for.
+    pub(super) fn unseen(&self) -> Option<SourceProblem> {
+        self.found.as_ref()?.as_ref().err().map(tree::unseen)
+    }
+
     /// The container in the cgroup that its binding names as an engine's id; `None` where it names none.
     ///
     /// # Errors
-    /// When there is not exactly one such cgroup.
+    /// When there is not exactly one such cgroup, or they cannot be seen.
     pub(super) fn bound(&mut self, workload: &Workload) -> Result<Option<Workload>, String> {
         let CgroupBinding::Path(name) = &workload.cgroup else { return Ok(None) };
         if !tree::is_runtime_name(name) {
             return Ok(None);
         }
         let found = self.found.get_or_insert_with(|| {
-            let mut all: Vec<Named> = self.roots.iter().flat_map(|root| tree::scan(root)).collect();
+            let of_each: io::Result<Vec<Vec<Named>>> =
+                self.roots.iter().map(|root| tree::scan(root)).collect();
+            let mut all = of_each?.concat();
             all.sort();
             all.dedup();
-            all
+            Ok(all)
         });
+        let found = found.as_deref().map_err(ToString::to_string)?;
         let named = tree::resolve(name, found)?;
         Ok(Some(Workload { cgroup: CgroupBinding::Path(named.path.clone()), ..workload.clone() }))
     }
