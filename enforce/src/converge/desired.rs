@@ -3,6 +3,7 @@
 //! Owned here: when the desired state is merged again, and telling what sources could not use. Not owned: merging
 //! ([`crate::reconcile`]), what becomes of a container ([`super::table`]).
 
+use std::mem::take;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -77,12 +78,13 @@ impl Converger {
         self.merge_at = None;
         self.merged_at = Some(now);
         self.withdrawn.changed(now);
-        let mut binder = Binder::knowing(self.snapshots.workloads());
+        let mut binder = Binder::knowing(self.snapshots.workloads(), take(&mut self.units));
         let reader = &self.parts.reader;
         let manage = &self.live.manage;
         let mut merged = merge(self.snapshots.workloads(), manage, &self.rules.facts, &mut |binding| {
             binder.resolve(reader, binding)
         });
+        self.units = binder.into_units();
         self.admit(&mut merged, now);
         let reader = &self.parts.reader;
         if let Some(overlay) = self.overlay.as_mut() {

@@ -85,6 +85,7 @@ use crate::decisions::DecisionLog;
 use crate::holds::Holds;
 use crate::journal::Journal;
 use crate::reconcile::Snapshots;
+use crate::reconcile::bind::Units;
 use crate::shared::{Context, Heartbeat, Rescan, SourceProblem, SourceUpdate, TrackChange, Waker};
 use crate::systemd;
 use crate::usage::Usage;
@@ -139,6 +140,8 @@ pub struct Converger {
     live: Arc<Config>,
     rules: Rules,
     snapshots: Snapshots,
+    /// Where units were at the last merge.
+    units: Units,
     table: Table,
     wake: Wake,
     audit: Audit,
@@ -234,6 +237,7 @@ impl Converger {
             live: parts.context.live.now(),
             rules,
             snapshots: Snapshots::default(),
+            units: Units::default(),
             table: Table::new(changes),
             wake,
             audit,

@@ -2,8 +2,10 @@
 //! those that their engine named.
 
 use std::collections::HashMap;
+use std::mem::take;
 use std::sync::Arc;
 
+use evenkeel_host::error::Category;
 use evenkeel_host::snapshot::HostReader;
 use evenkeel_model::workload::{CgroupBinding, SourceKind, Workload};
 
@@ -14,25 +16,35 @@ const USERS: &str = "/user.slice";
 /// Slices looked into at most for one lookup.
 const MAX_SLICES: usize = 4096;
 
+/// Where units were found, by their names.
+pub(crate) type Units = HashMap<String, String>;
+
 /// Finds bindings; remembers where units were found. Make a new one when the tree may have changed.
 #[derive(Default)]
 pub(crate) struct Binder {
-    units: Option<HashMap<String, String>>,
+    units: Option<Units>,
+    /// Where they were the last time, for when nobody can look.
+    before: Units,
     /// Cgroups of engines' containers by `docker://NAME`; `None` where two have one name, as for a moment while one takes
     /// the other's place.
     names: HashMap<String, Option<CgroupBinding>>,
 }
 
 impl Binder {
-    /// Knows the containers of engines among these by their names.
-    pub(crate) fn knowing<'a>(workloads: impl Iterator<Item = &'a Arc<Workload>>) -> Self {
+    /// Knows the containers of engines among these by their names, and where units were before.
+    pub(crate) fn knowing<'a>(workloads: impl Iterator<Item = &'a Arc<Workload>>, before: Units) -> Self {
         let mut names = HashMap::new();
         for workload in workloads.filter(|workload| workload.source == SourceKind::Names) {
             let name = format!("{}://{}", workload.pod.namespace, workload.pod.name);
             let known = names.entry(name).or_insert_with(|| Some(workload.cgroup.clone()));
             known.take_if(|known| *known != workload.cgroup);
         }
-        Self { units: None, names }
+        Self { units: None, before, names }
+    }
+
+    /// Where units are, as far as was looked.
+    pub(crate) fn into_units(self) -> Units {
+        self.units.unwrap_or(self.before)
     }
 
     /// The path of a binding; `None` when there is no such cgroup or the path is not usable.
@@ -48,7 +60,8 @@ impl Binder {
                 reader.exists(&path).then_some(path)
             }
             CgroupBinding::Unit(unit) => {
-                let units = self.units.get_or_insert_with(|| units(reader));
+                let before = &mut self.before;
+                let units = self.units.get_or_insert_with(|| units(reader).unwrap_or_else(|| take(before)));
                 units.get(unit).cloned()
             }
         }
@@ -61,8 +74,9 @@ fn normal(path: &str) -> Option<String> {
     if parts.is_empty() || parts.contains(&"..") { None } else { Some(format!("/{}", parts.join("/"))) }
 }
 
-/// Every unit below the slices, but for users': slices themselves and the services and scopes in them.
-fn units(reader: &dyn HostReader) -> HashMap<String, String> {
+/// Every unit below the slices, but for users': slices themselves and the services and scopes in them. Nothing where the
+/// system cannot say, for want of descriptors.
+fn units(reader: &dyn HostReader) -> Option<Units> {
     let mut found = HashMap::new();
     let mut open = vec![(String::from("/"), 0)];
     let mut looked = 0;
@@ -75,7 +89,11 @@ fn units(reader: &dyn HostReader) -> HashMap<String, String> {
             );
             break;
         }
-        let Ok(children) = reader.children(&path) else { continue };
+        let children = match reader.children(&path) {
+            Ok(children) => children,
+            Err(error) if error.category() == Category::Io => return None,
+            Err(_) => continue,
+        };
         for name in children {
             let is_slice = name.ends_with(".slice");
             if !is_slice && !name.ends_with(".service") && !name.ends_with(".scope") {
@@ -88,7 +106,7 @@ fn units(reader: &dyn HostReader) -> HashMap<String, String> {
             found.entry(name).or_insert(child);
         }
     }
-    found
+    Some(found)
 }
 
 #[cfg(test)]
@@ -124,7 +142,7 @@ mod tests {
             Arc::new(container)
         };
         let engines = [container("1", "web"), container("2", "db"), container("3", "db")];
-        let mut binder = Binder::knowing(engines.iter());
+        let mut binder = Binder::knowing(engines.iter(), Units::new());
         let unit = |name: &str| CgroupBinding::Unit(name.into());
         let path = |name: &str| CgroupBinding::Path(name.into());
         let table = [
@@ -143,8 +161,15 @@ mod tests {
             (path("docker://gone"), None),
             (path("podman://web"), None),
         ];
-        for (binding, want) in table {
-            assert_eq!(binder.resolve(&kernel, &binding).as_deref(), want, "{binding:?}");
+        for (binding, want) in &table {
+            assert_eq!(binder.resolve(&kernel, binding).as_deref(), *want, "{binding:?}");
         }
+        // Where nothing can be opened, whoever was there is not gone.
+        kernel.with(|state| state.lacks_descriptors = true);
+        let mut blind = Binder::knowing(engines.iter(), binder.into_units());
+        for (binding, want) in &table {
+            assert_eq!(blind.resolve(&kernel, binding).as_deref(), *want, "{binding:?}");
+        }
+        assert_eq!(blind.into_units().len(), 5);
     }
 }

@@ -98,13 +98,37 @@ impl CgroupTree {
         }
     }
 
-    /// Whether a path exists in some hierarchy: one is opened where it does.
+    /// Whether a path exists in some hierarchy: one is opened where it does. Where the system cannot say, for want of
+    /// descriptors, it is not gone.
     pub fn exists(&self, path: &str) -> bool {
-        self.layout.process_order().any(|hierarchy| self.dir(hierarchy, path).is_ok())
+        self.layout.process_order().any(|hierarchy| may_be(self.dir(hierarchy, path)))
     }
+}
+
+fn may_be<T>(opened: Result<T, HostError>) -> bool {
+    opened.map_or_else(|error| error.category() == Category::Io, |_| true)
 }
 
 fn open_root(path: &Path) -> Result<OwnedFd, HostError> {
     open(path, OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
         .map_err(|e| HostError::from_errno(HostOperation::Open, path.display().to_string(), e, false))
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::errno::Errno;
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_opened_for_want_of_descriptors_is_not_gone() {
+        let failed =
+            |errno| may_be::<()>(Err(HostError::from_errno(HostOperation::Open, "/c", errno, false)));
+        assert!(may_be(Ok(())));
+        for (errno, stays) in
+            [(Errno::ENOENT, false), (Errno::ENODEV, false), (Errno::EACCES, false), (Errno::EMFILE, true)]
+        {
+            assert_eq!(failed(errno), stays, "{errno}");
+        }
+    }
 }

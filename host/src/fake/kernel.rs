@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use evenkeel_model::units::{Bytes, CpuShares, CpuWeight, Limit, OomScoreAdj};
 
+use nix::errno::Errno;
+
 use crate::action::{HostActor, refused};
 use crate::error::{Category, HostError, HostOperation};
 use crate::hierarchy::{CgroupMode, Controller, Hierarchy};
@@ -43,6 +45,8 @@ pub struct FakeState {
     denied: BTreeSet<Knob>,
     node: BTreeMap<Knob, Setting>,
     kills_fail: BTreeSet<String>,
+    /// Nothing can be opened: too many files are open.
+    pub lacks_descriptors: bool,
     /// Every write that was applied or tried, in order.
     pub writes: Vec<Write>,
     /// Every deed that was done or tried, in order.
@@ -113,6 +117,7 @@ impl FakeKernel {
                 Setting::OvercommitMemory(Overcommit::Heuristic),
             )]),
             kills_fail: BTreeSet::new(),
+            lacks_descriptors: false,
             writes: Vec::new(),
             deeds: Vec::new(),
         };
@@ -301,7 +306,7 @@ impl FakeState {
             let error = HostError::from_errno(
                 HostOperation::Write,
                 format!("{} {knob}", write.target),
-                nix::errno::Errno::EACCES,
+                Errno::EACCES,
                 true,
             );
             return Outcome::Failed { old: Some(old), error };
@@ -385,9 +390,16 @@ fn gone(subject: &str) -> HostError {
     HostError::of_text(Category::Gone, HostOperation::Open, subject, "there is none")
 }
 
+/// Where nothing can be opened, an error that says so.
+fn openable(state: &FakeState, subject: &str) -> Result<(), HostError> {
+    let many = || HostError::from_errno(HostOperation::Open, subject, Errno::EMFILE, false);
+    if state.lacks_descriptors { Err(many()) } else { Ok(()) }
+}
+
 impl HostReader for FakeKernel {
     fn cgroup(&self, path: &str) -> Result<CgroupFacts, HostError> {
         let state = &self.lock().state;
+        openable(state, path)?;
         let root = (path == "/").then(|| FakeCgroup::new(1, state.mode));
         let found = root.as_ref().or_else(|| state.cgroups.get(path)).ok_or_else(|| gone(path))?;
         let at = |knob: Knob| state.place(path, state.home(knob), found.inode);
@@ -414,12 +426,15 @@ impl HostReader for FakeKernel {
     fn children(&self, path: &str) -> Result<Vec<String>, HostError> {
         let prefix = format!("{}/", path.trim_end_matches('/'));
         let child = |p: &String| p.strip_prefix(&prefix).and_then(|r| r.split('/').next()).map(str::to_owned);
-        let names: BTreeSet<String> = self.lock().state.cgroups.keys().filter_map(child).collect();
+        let state = &self.lock().state;
+        openable(state, path)?;
+        let names: BTreeSet<String> = state.cgroups.keys().filter_map(child).collect();
         Ok(names.into_iter().collect())
     }
 
     fn exists(&self, path: &str) -> bool {
-        self.lock().state.cgroups.contains_key(path)
+        let state = &self.lock().state;
+        state.lacks_descriptors || state.cgroups.contains_key(path)
     }
 
     fn place(&self, hierarchy: Hierarchy, path: &str) -> Result<CgroupRef, HostError> {
@@ -512,7 +527,7 @@ impl FakeState {
         self.find(cgroup)?;
         if self.kills_fail.contains(&*cgroup.path) {
             let at = cgroup.to_string();
-            return Err(HostError::from_errno(HostOperation::Kill, at, nix::errno::Errno::EPERM, true));
+            return Err(HostError::from_errno(HostOperation::Kill, at, Errno::EPERM, true));
         }
         let pids = self.pids_below(&cgroup.path);
         if pids.contains(&1) {
