@@ -13,6 +13,9 @@ use evenkeel_model::workload::ContainerKind;
 
 use crate::shared::Stats;
 
+/// Ticks after which those are opened again that could not be.
+const OPEN_AGAIN: u64 = 10;
+
 /// What a tick fills, by slot: samples, and traffic of those whose turn it is.
 type Filled<'a> = (&'a mut Vec<(u32, Sample)>, &'a mut Vec<(u32, Traffic)>);
 
@@ -30,13 +33,15 @@ struct ReaderEntry {
 pub(super) struct Readers {
     kernel: SampleContext,
     entries: Vec<ReaderEntry>,
+    /// Those that the system did not open, such as for want of descriptors, by slot.
+    unopened: BTreeMap<u32, Arc<Tracked>>,
     /// Containers came or went since it was chosen who tells of a pod's network.
     changed: bool,
 }
 
 impl Readers {
     pub(super) fn new(kernel: SampleContext) -> Self {
-        Self { kernel, entries: Vec::new(), changed: false }
+        Self { kernel, entries: Vec::new(), unopened: BTreeMap::new(), changed: false }
     }
 
     /// Begins or ends to read one container.
@@ -49,7 +54,8 @@ impl Readers {
         self.changed = true;
         match (change, place) {
             (TrackChange::Added(tracked), Err(at)) => {
-                if let Some(reader) = self.open(tracked, stats) {
+                let is_tried_again = self.unopened.remove(&slot).is_some();
+                if let Some(reader) = self.open(tracked, is_tried_again, stats) {
                     let traffic = TrafficReader::open(&self.kernel, &tracked.cgroup);
                     let tracked = Arc::clone(tracked);
                     self.entries
@@ -57,12 +63,27 @@ impl Readers {
                 }
             }
             (TrackChange::Removed { .. }, Ok(at)) => drop(self.entries.remove(at)),
-            // It asks for something else, or was removed after its cgroup had gone: nothing changes.
-            _ => {}
+            // It was removed after its cgroup had gone, or could never be opened.
+            (TrackChange::Removed { .. }, Err(_)) => drop(self.unopened.remove(&slot)),
+            // It asks for something else: nothing changes.
+            (TrackChange::Added(_), Ok(_)) => {}
         }
     }
 
-    fn open(&self, tracked: &Arc<Tracked>, stats: &Stats) -> Option<ContainerReader> {
+    /// Opens those again that the system did not open.
+    fn open_again(&mut self, stats: &Stats) {
+        let waiting: Vec<Arc<Tracked>> = self.unopened.values().cloned().collect();
+        for tracked in waiting {
+            self.change(&TrackChange::Added(tracked), stats);
+        }
+    }
+
+    fn open(
+        &mut self,
+        tracked: &Arc<Tracked>,
+        is_tried_again: bool,
+        stats: &Stats,
+    ) -> Option<ContainerReader> {
         let (container, cgroup) = (&tracked.workload.id, &*tracked.cgroup);
         let opened = match ContainerReader::open(&self.kernel, cgroup) {
             Ok(opened) => opened,
@@ -72,7 +93,10 @@ impl Readers {
             }
             Err(error) => {
                 stats.sample_errors.add(1);
-                tracing::warn!(container, cgroup, %error, "a container cannot be sampled");
+                if !is_tried_again {
+                    tracing::warn!(container, cgroup, %error, "a container cannot be sampled; trying again");
+                }
+                self.unopened.insert(tracked.slot, Arc::clone(tracked));
                 return None;
             }
         };
@@ -118,6 +142,9 @@ impl Readers {
         (samples, traffic): Filled<'_>,
         stats: &Stats,
     ) {
+        if tick.is_multiple_of(OPEN_AGAIN) && !self.unopened.is_empty() {
+            self.open_again(stats);
+        }
         if std::mem::take(&mut self.changed) {
             self.choose();
         }
@@ -224,5 +251,36 @@ mod tests {
         assert_eq!(tell(&mut readers), [(1, false), (2, false), (3, true)]);
         readers.change(&TrackChange::Removed { slot: 3 }, &stats);
         assert_eq!(tell(&mut readers), [(1, false), (2, true)]);
+    }
+
+    #[test]
+    fn one_that_could_not_be_opened_is_opened_later() {
+        let tree = FakeTree::new(CgroupMode::V2).unwrap();
+        let kernel =
+            SampleContext::new(tree.open().unwrap(), Descriptors::within(1000), Plan::refresh_every(1));
+        let (mut readers, stats) = (Readers::new(kernel), Stats::default());
+        let added = container(&tree, 1, "web", ContainerKind::Regular);
+        let (there, aside) = (tree.roots().cgroup().join("c1"), tree.roots().cgroup().join("aside"));
+        fs::rename(&there, &aside).unwrap();
+        std::os::unix::fs::symlink("c1", &there).unwrap();
+        readers.change(&added, &stats);
+        let sampled = |readers: &mut Readers, ticks: std::ops::Range<u64>| {
+            let (mut samples, mut traffic) = (Vec::new(), Vec::new());
+            for tick in ticks {
+                readers.read_all(tick, || Duration::from_secs(tick), (&mut samples, &mut traffic), &stats);
+            }
+            samples.len()
+        };
+        assert_eq!((sampled(&mut readers, 1..15), readers.unopened.len()), (0, 1));
+        fs::remove_file(&there).unwrap();
+        fs::rename(&aside, &there).unwrap();
+        assert_eq!((sampled(&mut readers, 15..25), readers.unopened.len()), (5, 0));
+        // One that is removed while it waits is not waited for.
+        fs::rename(&there, &aside).unwrap();
+        std::os::unix::fs::symlink("c1", &there).unwrap();
+        readers.change(&TrackChange::Removed { slot: 1 }, &stats);
+        readers.change(&added, &stats);
+        readers.change(&TrackChange::Removed { slot: 1 }, &stats);
+        assert_eq!(readers.unopened.len(), 0);
     }
 }

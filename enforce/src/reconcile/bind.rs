@@ -25,6 +25,7 @@ pub(crate) struct Binder {
     units: Option<Units>,
     /// Where they were the last time, for when nobody can look.
     before: Units,
+    is_blind: bool,
     /// Cgroups of engines' containers by `docker://NAME`; `None` where two have one name, as for a moment while one takes
     /// the other's place.
     names: HashMap<String, Option<CgroupBinding>>,
@@ -39,7 +40,12 @@ impl Binder {
             let known = names.entry(name).or_insert_with(|| Some(workload.cgroup.clone()));
             known.take_if(|known| *known != workload.cgroup);
         }
-        Self { units: None, before, names }
+        Self { before, names, ..Self::default() }
+    }
+
+    /// Units were looked for, and could not be seen.
+    pub(crate) fn is_blind(&self) -> bool {
+        self.is_blind
     }
 
     /// Where units are, as far as was looked.
@@ -60,9 +66,12 @@ impl Binder {
                 reader.exists(&path).then_some(path)
             }
             CgroupBinding::Unit(unit) => {
-                let before = &mut self.before;
-                let units = self.units.get_or_insert_with(|| units(reader).unwrap_or_else(|| take(before)));
-                units.get(unit).cloned()
+                if self.units.is_none() {
+                    let found = units(reader);
+                    self.is_blind = found.is_none();
+                    self.units = Some(found.unwrap_or_else(|| take(&mut self.before)));
+                }
+                self.units.as_ref()?.get(unit).cloned()
             }
         }
     }
@@ -170,6 +179,7 @@ mod tests {
         for (binding, want) in &table {
             assert_eq!(blind.resolve(&kernel, binding).as_deref(), *want, "{binding:?}");
         }
+        assert!(blind.is_blind());
         assert_eq!(blind.into_units().len(), 5);
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
-use evenkeel_host::cgroup::CgroupTree;
+use evenkeel_host::error::{Category, HostError};
 use evenkeel_host::kernel_reader::KernelReader;
 use evenkeel_host::programs::{COMM_LENGTH, Running, comm_of, pids, running};
 use evenkeel_host::roots::Roots;
@@ -45,24 +45,37 @@ pub(super) struct Finder {
     /// Processes found by program at the last look.
     known: Vec<u32>,
     looks: u32,
+    /// Something could not be opened at this look, for want of descriptors.
+    is_blind: bool,
+}
+
+/// What a look found.
+#[derive(Debug)]
+pub(super) struct FoundDaemons {
+    /// Each process once.
+    pub(super) processes: Vec<DaemonProcess>,
+    /// Whoever is not among them is none any more.
+    pub(super) is_whole: bool,
 }
 
 impl Finder {
     pub(super) fn new(rules: DaemonRules, reader: KernelReader) -> Self {
-        Self { rules, reader, strangers: HashSet::new(), known: Vec::new(), looks: 0 }
+        Self { rules, reader, strangers: HashSet::new(), known: Vec::new(), looks: 0, is_blind: false }
     }
 
-    /// Every daemon there is now, each process once. `excluded` are namespaces whose containers count.
-    pub(super) fn look(&mut self, roster: &[RosterEntry], excluded: &[String]) -> Vec<DaemonProcess> {
+    /// Every daemon there is now. `excluded` are namespaces whose containers count.
+    pub(super) fn look(&mut self, roster: &[RosterEntry], excluded: &[String]) -> FoundDaemons {
         let mut found: BTreeMap<u32, DaemonProcess> = BTreeMap::new();
-        let mut binder = Binder::default();
-        for unit in &self.rules.units {
+        let (rules, mut binder) = (self.rules.clone(), Binder::default());
+        self.is_blind = false;
+        for unit in &rules.units {
             let path = binder.resolve(&self.reader, &CgroupBinding::Unit(unit.clone()));
             for one in path.iter().flat_map(|path| self.in_cgroup(path, &format!("unit {unit}"))) {
                 found.entry(one.id.pid).or_insert(one);
             }
         }
-        for path in &self.rules.cgroups {
+        self.is_blind |= binder.is_blind();
+        for path in &rules.cgroups {
             for one in self.in_cgroup(path, &format!("cgroup {path}")) {
                 found.entry(one.id.pid).or_insert(one);
             }
@@ -70,17 +83,31 @@ impl Finder {
         for one in self.by_program(roster, excluded) {
             found.entry(one.id.pid).or_insert(one);
         }
-        found.into_values().collect()
+        FoundDaemons { processes: found.into_values().collect(), is_whole: !self.is_blind }
+    }
+
+    /// What could be looked at.
+    fn seen<T>(&mut self, looked: Result<T, HostError>) -> Option<T> {
+        looked.inspect_err(|error| self.is_blind |= error.category() == Category::Io).ok()
+    }
+
+    /// The processes directly in a cgroup, by the first hierarchy in which it has any.
+    fn direct(&mut self, path: &str) -> Vec<u32> {
+        for dir in self.seen(self.reader.tree().dirs(path)).unwrap_or_default() {
+            let pids = self.seen(dir.procs()).map(|procs| procs.pids).unwrap_or_default();
+            if !pids.is_empty() {
+                return pids;
+            }
+        }
+        Vec::new()
     }
 
     /// The first process directly in a cgroup and those that run the same program.
-    fn in_cgroup(&self, path: &str, by: &str) -> Vec<DaemonProcess> {
-        let roots = self.reader.roots();
-        let all: Vec<Running> = direct(self.reader.tree(), path)
-            .into_iter()
-            .filter_map(|pid| running(roots, pid).ok())
-            .filter(|process| !process.is_no_program)
-            .collect();
+    fn in_cgroup(&mut self, path: &str, by: &str) -> Vec<DaemonProcess> {
+        let roots = self.reader.roots().clone();
+        let pids = self.direct(path);
+        let all = pids.into_iter().filter_map(|pid| self.seen(running(&roots, pid)));
+        let all: Vec<Running> = all.filter(|process| !process.is_no_program).collect();
         let Some(first) = all.iter().min_by_key(|process| (process.id.start_time, process.id.pid)) else {
             return Vec::new();
         };
@@ -96,7 +123,7 @@ impl Finder {
         let candidates = self.candidates(&rules, &roots);
         self.known.clear();
         for pid in candidates {
-            let Ok(process) = running(&roots, pid) else { continue };
+            let Some(process) = self.seen(running(&roots, pid)) else { continue };
             let Some(program) = rules.programs.iter().find(|program| runs(&process, program)) else {
                 continue;
             };
@@ -124,6 +151,7 @@ impl Finder {
             Ok(all) => all,
             Err(error) => {
                 tracing::debug!(%error, "ignoring: processes cannot be listed; known daemons only");
+                self.is_blind = true;
                 return self.known.clone();
             }
         };
@@ -153,13 +181,6 @@ impl Finder {
         let first = paths.next()?;
         Some(if first == "/" { paths.find(|path| *path != "/").unwrap_or(first) } else { first }.clone())
     }
-}
-
-/// Processes directly in a cgroup, by the first hierarchy in which it has any.
-fn direct(tree: &CgroupTree, path: &str) -> Vec<u32> {
-    let dirs = tree.dirs(path).unwrap_or_default();
-    let listed = dirs.iter().filter_map(|dir| dir.procs().ok()).map(|procs| procs.pids);
-    listed.into_iter().find(|pids| !pids.is_empty()).unwrap_or_default()
 }
 
 fn found(process: &Running, program: &Path, by: &str, cgroup: Option<String>) -> DaemonProcess {

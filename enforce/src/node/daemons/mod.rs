@@ -26,7 +26,7 @@ use crate::converge::board::NodeKnob;
 use crate::converge::roster::RosterEntry;
 use crate::decisions::Draft;
 use crate::journal::Journal;
-use find::{DaemonProcess, Finder};
+use find::{DaemonProcess, Finder, FoundDaemons};
 
 /// Name of the row that status shows for all of them.
 const ROW: &str = "oom_score_adj of daemons";
@@ -124,14 +124,14 @@ impl Guard {
         writer: &mut dyn HostWriter,
         journal: &mut Journal,
     ) -> Vec<Draft> {
-        let found = self.finder.look(roster, &self.excluded);
+        let FoundDaemons { processes, is_whole } = self.finder.look(roster, &self.excluded);
         let mut drafts = Vec::new();
-        let lost: Vec<ProcessId> =
-            self.known.keys().filter(|id| !found.iter().any(|one| one.id == **id)).copied().collect();
+        let is_lost = |id: &ProcessId| is_whole && !processes.iter().any(|one| one.id == *id);
+        let lost: Vec<ProcessId> = self.known.keys().filter(|id| is_lost(id)).copied().collect();
         for id in lost {
             drafts.extend(self.known.remove(&id).and_then(|known| self.let_go(id, &known, writer)));
         }
-        for one in found {
+        for one in processes {
             drafts.extend(self.one(one, roster, writer, journal));
         }
         drafts
