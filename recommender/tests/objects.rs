@@ -154,7 +154,13 @@ async fn objects_that_ask_are_told_in_the_words_of_the_vertical_pod_autoscaler()
         api.put(object);
     }
 
-    let plain = told(&api, "plain", "RecommendationProvided", "True").await;
+    // Use of memory is known at once, that of CPU with the first whole minute.
+    let both = |status: &Value| containers(status)[0]["target"]["cpu"].is_string();
+    let plain = until(|| async {
+        let status = told(&api, "plain", "RecommendationProvided", "True").await;
+        both(&status).then_some(status)
+    })
+    .await;
     let main = containers(&plain)[0].clone();
     let (cpu, memory) = (main["target"]["cpu"].clone(), main["target"]["memory"].clone());
     assert_eq!(
