@@ -210,6 +210,15 @@ impl HostError {
     }
 }
 
+/// What to do where too many files are open; nothing for another error.
+pub const fn descriptors(errno: Errno) -> Option<&'static str> {
+    match errno {
+        Errno::EMFILE => Some("raise LimitNOFILE= of the unit (RLIMIT_NOFILE)"),
+        Errno::ENFILE => Some("raise the sysctl fs.file-max"),
+        _ => None,
+    }
+}
+
 fn remedy(category: Category, errno: Errno, subject: &str) -> Option<&'static str> {
     match (category, errno) {
         (Category::Denied, Errno::EROFS) => Some(
@@ -225,9 +234,8 @@ fn remedy(category: Category, errno: Errno, subject: &str) -> Option<&'static st
         (Category::Unsupported, _) => {
             Some("enable the controller in cgroup.subtree_control of the parent, or use a kernel that has it")
         }
-        (Category::Io, Errno::EMFILE) => Some("raise LimitNOFILE= of the unit (RLIMIT_NOFILE)"),
-        (Category::Io, Errno::ENFILE) => Some("raise the sysctl fs.file-max"),
         (Category::Io, Errno::ENOSPC) => Some("raise the sysctl fs.inotify.max_user_watches"),
+        (Category::Io, errno) => descriptors(errno),
         _ => None,
     }
 }

@@ -77,11 +77,7 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
 
 /// What to do where too many files are open; nothing for another error.
 fn descriptors(error: &io::Error) -> Option<&'static str> {
-    match error.raw_os_error().map(Errno::from_raw) {
-        Some(Errno::EMFILE) => Some("raise LimitNOFILE= of the unit (RLIMIT_NOFILE)"),
-        Some(Errno::ENFILE) => Some("raise the sysctl fs.file-max"),
-        _ => None,
-    }
+    evenkeel_host::error::descriptors(Errno::from_raw(error.raw_os_error()?))
 }
 
 /// Waits until a time; for ever without one.
