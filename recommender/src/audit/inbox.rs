@@ -15,7 +15,7 @@ use nix::unistd::{Gid, Uid, getegid, geteuid, getuid, setegid, seteuid};
 use serde_json::Value;
 
 use super::entry::{AuditEntry, AuditOutcome, AuditRecord, Object};
-use super::record::{Audit, AuditError, AuditLogKind, AuditLogs};
+use super::record::{Audit, AuditError, AuditLogKind, AuditLogs, records};
 use super::ticket::user;
 
 const FOLDER: &str = "inbox";
@@ -138,25 +138,31 @@ fn write(inbox: &Path, ending: &str, entry: &AuditEntry) -> anyhow::Result<()> {
 }
 
 impl Audit {
-    /// Takes what commands have left.
+    /// Takes what commands have left. What the system does not let be read now stays, and keeps nothing behind it.
     pub(super) fn take_inbox(&self, kept: &mut AuditLogs) -> Result<(), AuditError> {
         private::subdirectory(&self.dir)?;
         let inbox = self.dir.join(FOLDER);
         private::subdirectory(&inbox)?;
-        let Ok(files) = fs::read_dir(&inbox) else { return Ok(()) };
-        let mut files: Vec<PathBuf> = files.filter_map(|file| Some(file.ok()?.path())).collect();
+        let names = fs::read_dir(&inbox).and_then(|files| files.map(|file| Ok(file?.path())).collect());
+        let mut files: Vec<PathBuf> =
+            names.map_err(|source| AuditError::Inbox { path: inbox.clone(), source })?;
         files.sort();
-        for file in files.into_iter().take(AT_ONCE) {
-            let ending = file.extension().and_then(|ending| ending.to_str());
-            if ending == Some("json") || (ending == Some("new") && has_waited(&file)) {
-                self.take(kept, &file)?;
+        let mut unread = None;
+        for path in files.into_iter().take(AT_ONCE) {
+            let ending = path.extension().and_then(|ending| ending.to_str());
+            if ending == Some("json") || (ending == Some("new") && has_waited(&path)) {
+                match read(&path) {
+                    Ok(left) => self.take(kept, &path, left)?,
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(source) => drop(unread.get_or_insert(AuditError::Inbox { path, source })),
+                }
             }
         }
-        Ok(())
+        unread.map_or(Ok(()), Err)
     }
 
-    fn take(&self, kept: &mut AuditLogs, file: &Path) -> Result<(), AuditError> {
-        let Some(entry) = read(file) else {
+    fn take(&self, kept: &mut AuditLogs, file: &Path, left: Option<AuditEntry>) -> Result<(), AuditError> {
+        let Some(entry) = left else {
             tracing::warn!(file = %file.display(), "an entry that a command left cannot be read, and is put aside");
             // One that cannot be put aside is met again.
             let _again = fs::rename(file, file.with_extension("unreadable"));
@@ -181,23 +187,33 @@ impl Audit {
 
     /// Which entries of commands are in the log.
     fn ids(&self, kept: &mut AuditLogs) -> Result<Vec<String>, AuditError> {
-        let first = self
-            .with(kept, AuditLogKind::Changes, |log| Ok(log.iter_from(log.first().unwrap_or(Seq::FIRST))))?;
-        let records = first.filter_map(|record| AuditRecord::read(&record.ok()?.payload));
-        Ok(records
-            .filter_map(|record| match record {
-                AuditRecord::Entry(entry) if !entry.id.is_empty() => Some(entry.id),
-                AuditRecord::Entry(_) | AuditRecord::End(_) => None,
+        self.with(kept, AuditLogKind::Changes, |log| {
+            let all = records(log, log.first().unwrap_or(Seq::FIRST));
+            all.filter_map(|record| match record {
+                Ok(AuditRecord::Entry(entry)) => (!entry.id.is_empty()).then_some(Ok(entry.id)),
+                Ok(AuditRecord::End(_)) => None,
+                Err(error) => Some(Err(error)),
             })
-            .collect())
+            .collect()
+        })
     }
 }
 
-fn read(file: &Path) -> Option<AuditEntry> {
-    let size = fs::symlink_metadata(file).ok()?.len();
-    let bytes = (size <= MAX_FILE).then(|| private::read(file).ok()).flatten()?;
-    let entry: AuditEntry = serde_json::from_slice(&bytes).ok()?;
-    (!entry.id.is_empty()).then(|| entry.bounded())
+/// The entry that a command left in a file; `None` where there is none in it, or it is a symbolic link.
+///
+/// # Errors
+/// The system's: the entry may be read another time.
+fn read(file: &Path) -> io::Result<Option<AuditEntry>> {
+    if fs::symlink_metadata(file)?.len() > MAX_FILE {
+        return Ok(None);
+    }
+    let bytes = match private::read(file) {
+        Ok(bytes) => bytes,
+        Err(error) if error.raw_os_error().is_none() => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let entry = serde_json::from_slice::<AuditEntry>(&bytes).ok();
+    Ok(entry.filter(|entry| !entry.id.is_empty()).map(AuditEntry::bounded))
 }
 
 fn has_waited(file: &Path) -> bool {

@@ -1,11 +1,11 @@
 //! The logs entries are kept in: one of changes, one of attempts, one of renewals by nodes, so that no number of these drops a
 //! change. Each is bounded and drops its oldest segments.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use std::{fmt, io};
 
 use evenkeel_log::private::{self, NotPrivate};
 use evenkeel_log::{Log, LogError, LogReader, Options, Overflow, Seq};
@@ -29,6 +29,14 @@ pub(crate) enum AuditError {
     /// Its directory.
     #[error(transparent)]
     Directory(#[from] NotPrivate),
+    /// What a command left, or where it leaves it.
+    #[error("cannot read {}", path.display())]
+    Inbox {
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
     /// Whoever asked has been answered already.
     #[error("whoever asked has been answered already, since its time was over; ask again")]
     Late,
@@ -183,7 +191,7 @@ impl Audit {
             }
         }
         let taken = self.take_inbox(&mut kept);
-        let trouble = taken.err().map(|error| format!("what commands left is not taken: {error}"));
+        let trouble = taken.err().map(|error| format!("what commands left is not taken: {}", chain(&error)));
         let mut troubles = self.troubles();
         if trouble.is_some() && troubles.inbox != trouble {
             tracing::warn!(trouble, "the audit record's inbox");
@@ -339,9 +347,9 @@ impl Audit {
             self.troubles().damage = Some(format!("a part of it was not recovered at the start: {damage}"));
         }
         let tail = log.last().map_or(1, |last| last.get().saturating_sub(TAIL).max(1));
-        let records = Seq::new(tail).into_iter().flat_map(|tail| log.iter_from(tail));
-        let numbers = records.filter_map(|record| Some(AuditRecord::read(&record.ok()?.payload)?.number()));
-        kept.next = kept.next.max(numbers.max().unwrap_or(0));
+        for record in records(&log, Seq::new(tail).unwrap_or(Seq::FIRST)) {
+            kept.next = kept.next.max(record?.number());
+        }
         Ok(log)
     }
 
@@ -358,4 +366,15 @@ impl Audit {
             _ => {}
         }
     }
+}
+
+/// What can be read of a log from a place on, without what is damaged.
+///
+/// # Errors
+/// The system's: there may be more.
+pub(super) fn records(log: &Log, from: Seq) -> impl Iterator<Item = Result<AuditRecord, LogError>> {
+    log.iter_from(from).filter_map(|record| match record {
+        Ok(record) => AuditRecord::read(&record.payload).map(Ok),
+        Err(error) => error.errno().map(|_| Err(error)),
+    })
 }

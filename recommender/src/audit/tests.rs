@@ -275,6 +275,16 @@ fn what_commands_leave_is_taken_once() {
     std::fs::write(folder.join("inbox/x.json"), "no entry").unwrap();
     record.look();
     assert_eq!((told(&record).len(), files().count()), (2, 1));
+    // What cannot be read now is told, stays, and keeps nothing behind it.
+    std::fs::create_dir(folder.join("inbox/0.json")).unwrap();
+    leave("carl", false).unwrap();
+    record.look();
+    assert_eq!((told(&record).len(), files().count()), (3, 2));
+    let trouble = record.trouble().unwrap();
+    assert!(trouble.contains("0.json") && trouble.contains("directory"), "{trouble}");
+    std::fs::remove_dir(folder.join("inbox/0.json")).unwrap();
+    record.look();
+    assert_eq!(record.trouble(), None);
     // Nobody can leave anything here: the command does nothing.
     std::fs::remove_dir_all(folder.join("inbox")).unwrap();
     std::fs::write(folder.join("inbox"), "").unwrap();
