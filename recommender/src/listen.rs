@@ -102,7 +102,7 @@ impl Listeners {
             .collect();
         let server = authority.filter(|_| config.serves_own_certificate());
         let server = server.map(|own| Server::new(Arc::clone(own), &config.serve.hosts, &at));
-        server.as_ref().map_or(Ok(()), |server| server.make(now))?;
+        server.as_ref().map_or(Ok(()), |server| server.start(now))?;
         let tls = config.tls_files().map(Tls::open).transpose().context("cannot serve TLS")?;
         Ok(Self { unix, file, tls: tls.map(Arc::new), server, grpc, http })
     }

@@ -134,12 +134,14 @@ impl Recommender {
     pub async fn bind(config: &Config) -> anyhow::Result<Self> {
         let clock = WallClock::system();
         let now = clock.now_usec() / 1_000_000;
-        let is_new_authority = config.tls.authority && !Authority::is_there(&config.authority_dir());
+        let mut is_new_authority = false;
         let authority = match config.tls.authority {
             true => {
                 private::directory(&config.state_dir).context("state_dir is not used")?;
-                let opened = Authority::open(&config.authority_dir(), config.tls.domain(), now);
-                let opened = opened.context("no certificate authority (tls.authority)")?;
+                let (dir, no_authority) =
+                    (config.authority_dir(), "no certificate authority (tls.authority)");
+                is_new_authority = !Authority::is_there(&dir).context(no_authority)?;
+                let opened = Authority::open(&dir, config.tls.domain(), now).context(no_authority)?;
                 Some(Arc::new(opened.with_node_life(config.tls.node_life.get())))
             }
             false => None,

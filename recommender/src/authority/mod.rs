@@ -136,23 +136,25 @@ impl Authority {
     pub fn open(dir: &Path, trust_domain: &str, now: u64) -> Result<Self, AuthorityError> {
         private::subdirectory(dir)?;
         let (key_file, certificate_file) = (dir.join(KEY_FILE), dir.join(CERTIFICATE_FILE));
-        let there = |path: &Path| fs::symlink_metadata(path).is_ok();
-        if there(&certificate_file) && !there(&key_file) {
+        let (has_key, has_certificate) = (is_file_there(&key_file)?, is_file_there(&certificate_file)?);
+        if has_certificate && !has_key {
             let what = "its key ca.key is gone: put it back, or remove this file for a new authority, which every agent has \
                         to join anew";
             return Err(AuthorityError::Content { path: certificate_file, what: what.to_owned() });
         }
-        if !there(&key_file) {
+        if !has_key {
             write_new(&key_file, KeyPair::generate()?.serialize_pem().as_bytes())?;
         }
         let key = KeyPair::from_pem(&read(&key_file)?)?;
-        if !there(&certificate_file) {
+        if !has_certificate {
             let made = own(trust_domain, from(now, AUTHORITY_LIFE))?.self_signed(&key)?;
-            write(&certificate_file, made.pem().as_bytes())?;
-            tracing::info!(dir = %dir.display(), sha256 = fingerprint(made.der()), "a certificate authority was made");
+            write_new(&certificate_file, made.pem().as_bytes())?;
         }
         let pem = read(&certificate_file)?;
         let der = certificates(&certificate_file)?.swap_remove(0);
+        if !has_certificate {
+            tracing::info!(dir = %dir.display(), sha256 = fingerprint(&der), "a certificate authority was made");
+        }
         let issuer = Issuer::from_ca_cert_der(&der, key)?;
         let register = Register::open(dir)?;
         Ok(Self {
@@ -176,8 +178,11 @@ impl Authority {
     }
 
     /// Whether there is one in a directory.
-    pub(crate) fn is_there(dir: &Path) -> bool {
-        fs::symlink_metadata(dir.join(CERTIFICATE_FILE)).is_ok()
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub(crate) fn is_there(dir: &Path) -> Result<bool, AuthorityError> {
+        is_file_there(&dir.join(CERTIFICATE_FILE))
     }
 
     /// What it is, as the audit record has it.
@@ -361,6 +366,11 @@ impl Authority {
         write(&self.dir.join(SERVER_FILE), text.as_bytes())
     }
 
+    /// Whether there is a certificate to serve.
+    pub(crate) fn has_served(&self) -> bool {
+        is_file_there(&self.dir.join(SERVER_FILE)).unwrap_or(false)
+    }
+
     /// Whether the certificate that is served, which ends then, has had two thirds of its life.
     pub(crate) const fn is_due(ends: u64, now: u64) -> bool {
         ends.saturating_sub(now) < SERVER_LIFE.as_secs() / 3
@@ -460,6 +470,14 @@ fn read(path: &Path) -> Result<String, AuthorityError> {
     let failed = |source| AuthorityError::File { path: path.to_owned(), source };
     String::from_utf8(private::read(path).map_err(failed)?)
         .map_err(|_| AuthorityError::Content { path: path.to_owned(), what: "it is not text".to_owned() })
+}
+
+fn is_file_there(path: &Path) -> Result<bool, AuthorityError> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(AuthorityError::File { path: path.to_owned(), source }),
+    }
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), AuthorityError> {

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use evenkeel_net::tls::Tls;
@@ -16,6 +17,8 @@ pub(crate) struct Server {
     authority: Arc<Authority>,
     hosts: Vec<String>,
     addresses: Vec<IpAddr>,
+    /// The certificate of the run before is served, since none could be made at the start.
+    is_of_before: AtomicBool,
 }
 
 impl Server {
@@ -34,28 +37,47 @@ impl Server {
         hosts.dedup();
         addresses.sort();
         addresses.dedup();
-        Self { authority, hosts, addresses }
+        Self { authority, hosts, addresses, is_of_before: AtomicBool::new(false) }
+    }
+
+    /// Makes the certificate of this run. Where it cannot be written, as on a full disk, that of the run before is served on, and another is
+    /// tried at each look.
+    ///
+    /// # Errors
+    /// When it cannot be made or written, and there is none of the run before.
+    pub(crate) fn start(&self, now: u64) -> anyhow::Result<()> {
+        let Err(error) = self.make(now) else { return Ok(()) };
+        if !self.authority.has_served() {
+            return Err(error);
+        }
+        tracing::warn!(
+            error = format!("{error:#}"),
+            "the certificate of the run before is served; a new one is tried again"
+        );
+        self.is_of_before.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Makes a certificate for them.
     ///
     /// # Errors
     /// When it cannot be made or written.
-    pub(crate) fn make(&self, now: u64) -> anyhow::Result<()> {
+    fn make(&self, now: u64) -> anyhow::Result<()> {
         let made = self.authority.serve(&self.hosts, &self.addresses, now);
         made.context("no certificate can be made for this program (serve.hosts)")
     }
 
-    /// Makes a new one where that in force has had two thirds of its life.
+    /// Makes a new one where that in force is of the run before, or has had two thirds of its life.
     pub(crate) fn renew(&self, tls: &Tls, now: u64) {
-        if !Authority::is_due(tls.expires(), now) {
+        if !self.is_of_before.load(Ordering::Relaxed) && !Authority::is_due(tls.expires(), now) {
             return;
         }
-        if let Err(error) = self.make(now) {
-            tracing::warn!(
+        match self.make(now) {
+            Ok(()) => self.is_of_before.store(false, Ordering::Relaxed),
+            Err(error) => tracing::warn!(
                 error = format!("{error:#}"),
                 "the served certificate was not renewed; it is tried again"
-            );
+            ),
         }
     }
 }

@@ -52,6 +52,43 @@ fn keys_are_ours_alone_and_the_authority_stays_the_same() {
 }
 
 #[test]
+fn where_no_certificate_can_be_written_that_of_the_run_before_is_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Arc::new(open(dir.path()));
+    let pair = dir.path().join("authority").join(SERVER_FILE);
+    let served = || fs::read(&pair).unwrap();
+    // As on a full disk, what is written beside the file cannot be.
+    let full = pair.with_extension("new");
+    let start = || {
+        let server = Server::new(Arc::clone(&authority), &[], &[]);
+        server.start(NOW).map(|()| server)
+    };
+    fs::create_dir(&full).unwrap();
+    assert!(start().is_err(), "there is none to serve");
+    fs::remove_dir(&full).unwrap();
+    start().unwrap();
+    let before = served();
+    fs::create_dir(&full).unwrap();
+    let server = start().unwrap();
+    let files = evenkeel_net::tls::TlsFiles {
+        cert: pair.clone(),
+        key: pair.clone(),
+        client_ca: Vec::new(),
+        cluster_ca: None,
+    };
+    let tls = evenkeel_net::tls::Tls::open(files).unwrap();
+    server.renew(&tls, NOW);
+    assert_eq!(served(), before);
+    // Another is tried until there is one, and then not before it is due.
+    fs::remove_dir(&full).unwrap();
+    server.renew(&tls, NOW);
+    let after = served();
+    assert_ne!(after, before);
+    server.renew(&tls, NOW);
+    assert_eq!(served(), after);
+}
+
+#[test]
 fn a_nodes_certificate_holds_as_long_as_configured_and_never_above_a_day() {
     let hour = Duration::from_secs(3600);
     for (life, want) in [(hour, hour), (100 * hour, NODE_LIFE)] {

@@ -98,7 +98,7 @@ fn open(config: &Config, now: u64) -> anyhow::Result<Authority> {
     let by_whom = "run it as the recommender's user (sudo -u USER), or ask it by evenkeel ca";
     private::directory(&config.state_dir).context(by_whom)?;
     let made = || Authority::open(&config.authority_dir(), config.tls.domain(), now).context(by_whom);
-    if Authority::is_there(&config.authority_dir()) {
+    if Authority::is_there(&config.authority_dir()).context(by_whom)? {
         return made();
     }
     let after = |authority: &Authority| Some(authority.summary());
