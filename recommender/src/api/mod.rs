@@ -123,7 +123,9 @@ impl Context {
         advisor.limits.apply(|| policies.bounds());
         let capacity = Pool::start(config.capacity.workers, config.capacity.queue)
             .context("cannot start the threads for questions")?;
-        let watched = Watched::open(config.watched_file());
+        let answers = config.watched_file();
+        let unread = || format!("cannot read the answers to watched questions, {}", answers.display());
+        let watched = Watched::open(answers.clone()).with_context(unread)?;
         let (work, wanted, allocated) = Default::default();
         let config = live.clone();
         let context = Self {

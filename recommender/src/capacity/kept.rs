@@ -1,7 +1,7 @@
 //! Owns the answers to watched questions over time, and their file.
 //!
 //! The file is one JSON object with a version behind a checksum (that of a release before has none), replaced whole: written beside, synced, renamed. It is small: a bounded
-//! number of points for each of a bounded number of questions. A file that cannot be read is set aside and told, since
+//! number of points for each of a bounded number of questions. A file that is damaged is set aside and told, since
 //! the answers can be had again.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -1,6 +1,7 @@
 //! Owns questions asked again and again: when each is due, what its answers were, and how they change.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -63,17 +64,24 @@ impl MissingAnswer {
 }
 
 impl Watched {
-    /// With what was kept before; a file that cannot be used is set aside.
-    pub(crate) fn open(path: PathBuf) -> Self {
-        let kept = AnswerHistory::read(&path).unwrap_or_else(|error| {
-            let aside = path.with_extension("damaged");
-            warn!(path = %path.display(), %error, aside = %aside.display(), "the answers kept cannot be read; beginning anew");
-            if let Err(error) = std::fs::rename(&path, &aside) {
-                warn!(%error, "they cannot be set aside either");
+    /// With what was kept before; a file that is damaged is set aside.
+    ///
+    /// # Errors
+    /// When the system does not let the file be read.
+    pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
+        let kept = match AnswerHistory::read(&path) {
+            Ok(kept) => kept,
+            Err(error) if error.raw_os_error().is_some() => return Err(error),
+            Err(error) => {
+                let aside = path.with_extension("damaged");
+                warn!(path = %path.display(), %error, aside = %aside.display(), "the answers kept cannot be read; beginning anew");
+                if let Err(error) = std::fs::rename(&path, &aside) {
+                    warn!(%error, "they cannot be set aside either");
+                }
+                AnswerHistory::default()
             }
-            AnswerHistory::default()
-        });
-        Self(Arc::new(Mutex::new(WatchedAnswers { kept, trouble: BTreeMap::new(), path })))
+        };
+        Ok(Self(Arc::new(Mutex::new(WatchedAnswers { kept, trouble: BTreeMap::new(), path }))))
     }
 
     fn inner(&self) -> MutexGuard<'_, WatchedAnswers> {
