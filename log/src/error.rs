@@ -173,6 +173,20 @@ pub enum LogError {
     },
 }
 
+/// What to do about a system call that failed on a file, where that is not a matter of the file: there is no room, or no descriptor.
+#[must_use]
+pub fn remedy(error: &io::Error) -> Option<&'static str> {
+    use nix::libc::{EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOSPC, EROFS};
+    match error.raw_os_error()? {
+        ENOSPC | EDQUOT | EFBIG => Some("free space on that file system"),
+        EROFS => Some("look for errors in the kernel log and mount the file system writable"),
+        EMFILE => Some("raise LimitNOFILE of the unit (ulimit -n)"),
+        ENFILE => Some("raise the sysctl fs.file-max"),
+        EIO => Some("look for errors of that disk in the kernel log"),
+        _ => None,
+    }
+}
+
 fn by(holder: Option<u32>) -> String {
     holder.map_or_else(String::new, |pid| format!(" by process {pid}"))
 }

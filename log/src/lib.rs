@@ -124,7 +124,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
-pub use error::LogError;
+pub use error::{LogError, remedy};
 pub use lock::Lock;
 pub use log::{Dropped, Log, Trimmed};
 pub use options::{MAX_RECORD_BYTES, Options, Overflow};

@@ -12,6 +12,8 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
+use crate::error::remedy;
+
 /// Mode of directories made here, and of those that only lacked privacy.
 const DIRECTORY: u32 = 0o700;
 /// Mode of files made here.
@@ -23,7 +25,7 @@ const OTHERS: u32 = 0o077;
 #[derive(Debug, thiserror::Error)]
 pub enum NotPrivate {
     /// It is not there and cannot be made, or cannot be looked at.
-    #[error("cannot use {} as state directory; make it, or name another one", path.display())]
+    #[error("cannot use {} as state directory; {}", path.display(), remedy(source).unwrap_or("make it, or name another one"))]
     Unusable {
         /// The directory.
         path: PathBuf,

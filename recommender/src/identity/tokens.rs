@@ -76,13 +76,13 @@ pub struct TokenEntry {
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// The file cannot be read or written.
-    #[error("{}: {why}; {remedy}", path.display())]
+    #[error("{}: {why}; {}", path.display(), evenkeel_log::remedy(why).unwrap_or(remedy))]
     File {
         /// The file.
         path: PathBuf,
         /// Why.
         why: io::Error,
-        /// What helps.
+        /// What helps where it is a matter of the file.
         remedy: &'static str,
     },
     /// Its content makes no sense.

@@ -18,7 +18,7 @@ mod tests;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use evenkeel_log::{LogError, private};
+use evenkeel_log::{LogError, private, remedy};
 use serde::Serialize;
 
 use crate::checkpoint::CheckpointError;
@@ -40,7 +40,7 @@ pub enum BackupError {
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
     /// A system call failed.
-    #[error("cannot {op} {}", path.display())]
+    #[error("cannot {op} {}; {}", path.display(), remedy(source).unwrap_or("give the directory to the user this process runs as"))]
     Io {
         /// What was tried.
         op: &'static str,

@@ -1,7 +1,7 @@
 //! Owns putting a backup back in place.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, chown, lchown};
 use std::path::{Path, PathBuf};
 
@@ -18,9 +18,11 @@ use crate::pace::Pace;
 const MARK: &str = "restoring";
 
 /// Whether a restore of this state directory was begun and not ended.
-#[must_use]
-pub fn is_half_restored(state_dir: &Path) -> bool {
-    state_dir.join(MARK).exists()
+///
+/// # Errors
+/// When the system does not say.
+pub fn is_half_restored(state_dir: &Path) -> io::Result<bool> {
+    state_dir.join(MARK).try_exists()
 }
 
 /// Copies a backup to a state directory that is empty or not there, and checks the copy. A restore that was cut off is begun anew.
@@ -65,7 +67,7 @@ type Owner = (u32, u32);
 /// cannot exchange what root writes.
 fn begin(to: &Path) -> Result<Option<Owner>, BackupError> {
     let mark = to.join(MARK);
-    if is_half_restored(to) {
+    if is_half_restored(to).map_err(failed("look at", &mark))? {
         let text = private::read(&mark).map_err(failed("read", &mark))?;
         let owner = owner_in(&String::from_utf8_lossy(&text));
         take(to)?;

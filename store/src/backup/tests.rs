@@ -71,7 +71,7 @@ fn a_backup_restores_to_the_same_store() {
     assert_eq!((report.findings, report.last_record), (vec![], Some(100)));
     let report = restore(&to, &again, false).unwrap();
     assert_eq!((report.findings, report.checkpoint_record), (vec![], 10));
-    assert!(!again.join("backup").exists() && !is_half_restored(&again));
+    assert!(!again.join("backup").exists() && !is_half_restored(&again).unwrap());
     assert_eq!(fs::read(again.join("authority/ca.key")).unwrap(), b"secret");
     assert_eq!(nodes(&Settings { state_dir: again.clone(), ..config }), 100);
     let (log, _) =

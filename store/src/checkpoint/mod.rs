@@ -25,7 +25,7 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Read as _, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use evenkeel_log::private;
+use evenkeel_log::{private, remedy};
 use prost::Message;
 
 use crate::pace::Pace;
@@ -43,7 +43,7 @@ const PART: usize = 256 << 10;
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// A system call failed.
-    #[error("cannot {op} checkpoint {}; free space, or give the directory to the user this process runs as", path.display())]
+    #[error("cannot {op} checkpoint {}; {}", path.display(), remedy(source).unwrap_or("give the directory to the user this process runs as"))]
     Io {
         /// What was tried.
         op: &'static str,

@@ -3,13 +3,15 @@
 use std::io;
 use std::path::PathBuf;
 
+use evenkeel_log::remedy;
+
 use super::files::VERSION;
 
 /// A file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
     /// A system call failed.
-    #[error("cannot {op} history {}; free space, or give the directory to the user this process runs as", path.display())]
+    #[error("cannot {op} history {}; {}", path.display(), remedy(source).unwrap_or("give the directory to the user this process runs as"))]
     Io {
         /// What was tried.
         op: &'static str,

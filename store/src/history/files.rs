@@ -32,7 +32,7 @@ use crate::key::{SeriesId, SeriesKey, Subject};
 use crate::state::buffer::Block;
 use evenkeel_log::private;
 
-pub(super) const MAGIC: [u8; 8] = *b"EVKEELHI";
+const MAGIC: [u8; 8] = *b"EVKEELHI";
 /// Format version of all three kinds.
 pub(crate) const VERSION: u32 = 1;
 pub(super) const HEADER: u64 = HEADER_BYTES as u64;
@@ -73,6 +73,21 @@ impl FileKind {
         let (day, kind) = name.split_once('.')?;
         Some((day.parse().ok()?, Self::of(kind)?))
     }
+}
+
+/// The format version in a file's header; `None` where it has none.
+///
+/// # Errors
+/// When the header cannot be read, which is no word on what is there.
+pub(super) fn version(file: &File) -> io::Result<Option<u32>> {
+    let mut header = [0; HEADER_BYTES];
+    match file.read_exact_at(&mut header, 0) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let [.., a, b, c, d, _, _, _, _] = header;
+    Ok((header[..8] == MAGIC).then_some(u32::from_le_bytes([a, b, c, d])))
 }
 
 /// A day and what of it.
@@ -200,15 +215,15 @@ impl HistoryFiles {
         if length.is_some_and(|length| length > real) {
             found.damage.push(format!("{} ends early", path.display()));
         }
-        let mut header = [0; HEADER_BYTES];
-        let read = file.read_exact_at(&mut header, 0);
-        if read.is_err() || header[..8] != MAGIC {
+        let Some(version) = version(&file).map_err(failed("read", &path))? else {
             if whole > 0 {
-                found.damage.push(format!("{} has no header and is left alone", path.display()));
+                // What is measured of that day later is written to a file of this name.
+                let aside = self.dir.join(format!("{}.{}.damaged", id.0, id.1.as_str()));
+                fs::rename(&path, &aside).map_err(failed("set aside", &path))?;
+                found.damage.push(format!("{} has no header; kept as {}", path.display(), aside.display()));
             }
             return Ok(());
-        }
-        let version = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
+        };
         if version > VERSION {
             return Err(HistoryError::Version { path, found: version });
         }
@@ -521,5 +536,33 @@ mod tests {
         let (_, read) = open(None);
         assert_eq!(read.len(), 4);
         assert!(read.iter().all(|(of, value)| of.as_ref() == Some(value)), "{read:?}");
+    }
+
+    #[test]
+    fn a_file_without_a_header_is_kept_and_another_takes_its_place() {
+        const DAY: u32 = 20_000;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("20000.days");
+        let mut past = Past::new(PastBounds { subjects: 9, name_bytes: 900, name_bytes_of_node: 900 });
+        let key = Subject::Image { image: "a".to_owned() };
+        let subject = past.subject(key.clone(), None, 0).unwrap();
+        let open = || HistoryFiles::open(dir.path(), None, |_, _, _| {}).unwrap();
+        let append = || {
+            let bytes = [7][..].into();
+            let day = Sealed { subject, kind: SealedKind::Day(Resource::Cpu), time: DAY, bytes };
+            let outgoing =
+                Outgoing { applied: 1, minutes: Vec::new(), sealed: vec![(day, Arc::new(key.clone()))] };
+            open().0.append(&outgoing).unwrap();
+        };
+        append();
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[0] ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        let damage = open().1.damage;
+        assert!(damage[0].contains("no header") && damage[0].contains("20000.days.damaged"), "{damage:?}");
+        append();
+        let (files, found) = open();
+        assert_eq!((found.damage, files.list().len()), (Vec::new(), 1));
+        assert_eq!(fs::read(dir.path().join("20000.days.damaged")).unwrap(), bytes);
     }
 }

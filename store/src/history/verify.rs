@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use super::batch::{BatchesRead, batches};
 use super::codec::decode_minutes;
-use super::files::{FileKind, HEADER, HEADER_BYTES, MAGIC, VERSION};
+use super::files::{FileKind, HEADER, VERSION, version};
 use super::item::Item;
 use super::minute_files::{Extent, MAX_EXTENT};
 use super::sealed::{decode_day, decode_event, decode_hour};
@@ -47,12 +47,10 @@ pub(crate) fn verify(
         );
     }
     let length = length.min(real);
-    let mut header = [0; HEADER_BYTES];
-    if file.read_exact_at(&mut header, 0).is_err() || header[..8] != MAGIC {
+    let Some(version) = version(file)? else {
         flaw(0, length, "the file has no header".to_owned());
         return Ok(());
-    }
-    let version = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
+    };
     if version > VERSION {
         flaw(8, 4, format!("the file has format version {version}, and this program reads up to {VERSION}"));
         return Ok(());

@@ -16,7 +16,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evenkeel_log::{Log, LogError, Options, Overflow, Recovery, Seq, SyncHandle, private};
+use evenkeel_log::private::{self, NotPrivate};
+use evenkeel_log::{Log, LogError, Options, Overflow, Recovery, Seq, SyncHandle};
 use evenkeel_model::panic::Panic;
 use evenkeel_proto::v1;
 
@@ -80,7 +81,8 @@ impl Store {
     pub fn open(config: &Settings) -> Result<(Self, OpenReport), StoreError> {
         let started = Instant::now();
         private::directory(&config.state_dir)?;
-        if is_half_restored(&config.state_dir) {
+        let unusable = |source| NotPrivate::Unusable { path: config.state_dir.clone(), source };
+        if is_half_restored(&config.state_dir).map_err(unusable)? {
             return Err(StoreError::HalfRestored(config.state_dir.clone()));
         }
         let options = log_options(config);
