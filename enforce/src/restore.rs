@@ -81,9 +81,9 @@ pub fn everything(config: &Config, systemd: OpenSystemd) -> anyhow::Result<Vec<R
     // The next run must not go on with them: everything is as before the agent.
     forget_requests(dir);
     let dir = crate::node::journal_dir(dir);
-    if dir.exists() {
-        let mut journal = Journal::open(&dir, &boot)
-            .with_context(|| format!("cannot use the journal in {}", dir.display()))?;
+    let unusable = || format!("cannot use the journal in {}", dir.display());
+    if dir.try_exists().with_context(unusable)? {
+        let mut journal = Journal::open(&dir, &boot).with_context(unusable)?;
         damages.take(StateFile::NodeJournal, &Journal::path_in(&dir), journal.damaged());
         reports.extend(restore(&reader, &mut *writer, &mut journal));
         journal.rewrite().context("cannot rewrite the journal of the node")?;
@@ -203,6 +203,16 @@ fn last_the_oldest(reader: &dyn HostReader, original: &Original) -> std::cmp::Re
     }
 }
 
+/// Whether a target may still be there: gone is only what the kernel says is gone, and nothing that cannot be read for a moment.
+pub(crate) fn may_be_there(reader: &dyn HostReader, target: &Target) -> bool {
+    let is_gone = match target {
+        Target::Process(_) => reader.setting(target, Knob::OomScoreAdj).is_err_and(|error| error.is_gone()),
+        Target::Cgroup(at) => reader.pids(at).is_err_and(|error| error.is_gone()),
+        Target::Node => false,
+    };
+    !is_gone
+}
+
 /// What became of an original.
 #[derive(Debug)]
 pub(crate) enum Back {
@@ -308,6 +318,28 @@ mod tests {
 
     fn score(value: i64) -> Setting {
         Setting::OomScoreAdj(OomScoreAdj::clamped(value))
+    }
+
+    #[test]
+    fn an_original_is_dropped_only_when_its_process_or_cgroup_is_gone() {
+        let kernel = FakeKernel::new(CgroupMode::V2);
+        kernel.with(|state| {
+            state.add_cgroup("/c");
+            state.add_process(10, 1, OomScoreAdj::clamped(0), "/c");
+        });
+        let process = |start_time| Target::Process(evenkeel_host::write::ProcessId { pid: 10, start_time });
+        let cgroup = Target::Cgroup(kernel.cgroup("/c").unwrap().places[0].clone());
+        let there = |target: &Target| may_be_there(&kernel, target);
+        assert!(there(&process(1)) && there(&cgroup) && there(&Target::Node) && !there(&process(2)));
+        // An agent that ends for want of descriptors must find them when it starts again.
+        kernel.with(|state| state.lacks_descriptors = true);
+        assert!(there(&process(1)) && there(&cgroup));
+        kernel.with(|state| {
+            state.lacks_descriptors = false;
+            state.exit(10);
+            state.remove_cgroup("/c");
+        });
+        assert!(!there(&process(1)) && !there(&cgroup));
     }
 
     #[test]

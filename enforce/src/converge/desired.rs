@@ -84,6 +84,7 @@ impl Converger {
         let mut merged = merge(self.snapshots.workloads(), manage, &self.rules.facts, &mut |binding| {
             binder.resolve(reader, binding)
         });
+        self.is_blind = binder.is_blind();
         self.units = binder.into_units();
         self.admit(&mut merged, now);
         let reader = &self.parts.reader;
@@ -104,6 +105,10 @@ impl Converger {
         if self.rules.plan.cpu_weight != weight {
             let again = self.table.replan_all(&self.parts.reader, &self.rules);
             self.take_in(again, now);
+        }
+        if !self.table.is_whole() {
+            let again = now + WAITING_PERIOD;
+            self.merge_at = Some(self.merge_at.map_or(again, |at| at.min(again)));
         }
         self.show_sources(Some(waiting));
     }

@@ -6,9 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use evenkeel_host::freeze::freeze_write;
-use evenkeel_host::knob::Knob;
-use evenkeel_host::snapshot::HostReader;
-use evenkeel_host::write::{HostWriter, Outcome, Target as WriteTarget};
+use evenkeel_host::write::{HostWriter, Outcome};
 use evenkeel_model::workload::SourceKind;
 
 use super::board::WakeView;
@@ -17,6 +15,7 @@ use super::env::{Env, ticks_since_boot};
 use super::own::InnerKnobs;
 use super::{Converger, LONGEST_SLEEP, roster};
 use crate::decisions::now_usec;
+use crate::restore::may_be_there;
 use crate::shared::SourceUpdate;
 use crate::systemd;
 
@@ -119,7 +118,7 @@ impl Converger {
         }
     }
 
-    /// `None` while those who bind by path or unit have not told all they see; then whether every runtime and engine has.
+    /// `None` while those who bind by path or unit have not told all they see, or units cannot be looked for; then whether every runtime and engine has.
     fn sources_said(&self) -> Option<bool> {
         let sources = &self.parts.context.config.sources;
         let of = |kind: SourceKind| self.snapshots.sources().filter(move |update| update.source == kind);
@@ -130,7 +129,7 @@ impl Converger {
         let manifests = !sources.manifests
             || (said(SourceKind::Manifests) && of(SourceKind::Manifests).all(|u| told(u) || holds_none(u)));
         let systemd = !sources.systemd || (said(SourceKind::Systemd) && of(SourceKind::Systemd).all(told));
-        (manifests && systemd && said(SourceKind::Names)).then(|| {
+        (manifests && systemd && said(SourceKind::Names) && !self.is_blind).then(|| {
             let runtimes = of(SourceKind::Cri).filter(|update| told(update)).count();
             runtimes == sources.cri && of(SourceKind::Names).all(told)
         })
@@ -139,11 +138,7 @@ impl Converger {
     /// Drops the originals of processes and cgroups that are no more.
     pub(super) fn compact_journal(&mut self) {
         let reader = &self.parts.reader;
-        self.parts.journal.compact(|target| match target {
-            WriteTarget::Process(_) => reader.setting(target, Knob::OomScoreAdj).is_ok(),
-            WriteTarget::Cgroup(at) => reader.pids(at).is_ok() || systemd::outlives(target),
-            WriteTarget::Node => true,
-        });
+        self.parts.journal.compact(|target| may_be_there(reader, target) || systemd::outlives(target));
     }
 
     /// Thaws what an earlier run froze and could not thaw.

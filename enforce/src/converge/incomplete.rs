@@ -76,7 +76,17 @@ impl Incomplete {
                 container.looks += 1;
             }
             let Some(first) = container.places.first() else { return false };
-            let Ok(facts) = reader.cgroup(&first.path) else { return container.due().is_some() };
+            let facts = match reader.cgroup(&first.path) {
+                Ok(facts) => facts,
+                Err(error) if error.is_gone() => return container.due().is_some(),
+                Err(_) => {
+                    // The last look was none: there is another.
+                    if container.due().is_none() {
+                        (container.found, container.looks) = (now, LOOKS.len() - 1);
+                    }
+                    return true;
+                }
+            };
             if facts.places != container.places {
                 changed.push(*key);
                 return false;
@@ -92,6 +102,28 @@ mod tests {
     use super::*;
     use evenkeel_host::fake::FakeKernel;
     use evenkeel_host::hierarchy::{CgroupMode, Controller};
+
+    #[test]
+    fn one_that_cannot_be_read_is_looked_at_until_it_can() {
+        let kernel = FakeKernel::new(CgroupMode::V1);
+        kernel.with(|state| {
+            state.add_cgroup("/c");
+            state.set_missing("/c", &[Controller::Cpu]);
+        });
+        let (mut incomplete, now) = (Incomplete::default(), Instant::now());
+        incomplete.found(&kernel, 1, &kernel.cgroup("/c").unwrap(), now);
+        kernel.with(|state| state.lacks_descriptors = true);
+        for _ in 0..2 * LOOKS.len() {
+            let due = incomplete.due().unwrap();
+            assert!(incomplete.changed(&kernel, due).is_empty());
+        }
+        kernel.with(|state| {
+            state.lacks_descriptors = false;
+            state.set_missing("/c", &[]);
+        });
+        let due = incomplete.due().unwrap();
+        assert_eq!(incomplete.changed(&kernel, due), [1]);
+    }
 
     #[test]
     fn one_that_vanished_is_looked_at_no_sooner_and_in_the_end_no_more() {

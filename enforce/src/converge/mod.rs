@@ -142,6 +142,8 @@ pub struct Converger {
     snapshots: Snapshots,
     /// Where units were at the last merge.
     units: Units,
+    /// They could not be looked for then.
+    is_blind: bool,
     table: Table,
     wake: Wake,
     audit: Audit,
@@ -238,6 +240,7 @@ impl Converger {
             rules,
             snapshots: Snapshots::default(),
             units: Units::default(),
+            is_blind: false,
             table: Table::new(changes),
             wake,
             audit,

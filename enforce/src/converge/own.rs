@@ -4,7 +4,7 @@
 //! top; protections grow from the top and shrink from the bottom), and refusing subtrees that are somebody else's. Not
 //! owned: what they should hold ([`evenkeel_qos::desired`]), one knob ([`super::knob`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use evenkeel_host::hierarchy::{Controller, Hierarchy};
@@ -40,6 +40,8 @@ struct Root {
 pub(super) struct Owned {
     roots: Vec<Root>,
     inner: BTreeMap<String, Knobs>,
+    /// Those that could not be read when they were planned the last time.
+    unread: BTreeSet<String>,
     period: Duration,
     next: Instant,
     homes: Homes,
@@ -73,7 +75,14 @@ impl Owned {
         refusal: impl Fn(&str) -> Option<(String, String)>,
     ) -> Self {
         let root = |path: &String| Root { path: path.clone(), refused: refusal(path) };
-        Self { roots: roots.iter().map(root).collect(), inner: BTreeMap::new(), period, next: now, homes }
+        Self {
+            roots: roots.iter().map(root).collect(),
+            inner: BTreeMap::new(),
+            unread: BTreeSet::new(),
+            period,
+            next: now,
+            homes,
+        }
     }
 
     /// Subtrees in which nothing is written, each with the reason and the remedy.
@@ -159,6 +168,11 @@ impl Owned {
         drafts
     }
 
+    /// Inner cgroups that cannot be read now.
+    pub(super) fn unread(&self) -> impl Iterator<Item = &str> {
+        self.unread.iter().map(String::as_str)
+    }
+
     /// Every knob that is wished of inner cgroups.
     pub(super) fn wished(&self) -> impl Iterator<Item = (&Target, Knob)> {
         self.inner.values().flat_map(Knobs::wished)
@@ -175,12 +189,24 @@ impl Owned {
             self.inner.entry(path.clone()).or_default();
         }
         let homes = self.homes;
+        self.unread.clear();
         for (path, knobs) in &mut self.inner {
-            let fresh = wanted.get(path).map_or_else(Vec::new, |inner| {
-                let place = |home: Option<Hierarchy>| home.and_then(|h| reader.place(h, path).ok());
-                loops(inner, options, place(homes.cpu), place(homes.memory), knobs)
+            let place = |home: Option<Hierarchy>| match home.map(|h| reader.place(h, path)) {
+                Some(Err(error)) if !error.is_gone() => Err(error),
+                place => Ok(place.and_then(Result::ok)),
+            };
+            let places = place(homes.cpu).and_then(|cpu| Ok((cpu, place(homes.memory)?)));
+            let fresh = places.map(|(cpu, memory)| {
+                wanted.get(path).map_or_else(Vec::new, |inner| loops(inner, options, cpu, memory, knobs))
             });
-            knobs.replace(fresh);
+            match fresh {
+                Ok(fresh) => knobs.replace(fresh),
+                // It goes on as it was.
+                Err(error) => {
+                    tracing::debug!(path, %error, "an inner cgroup cannot be read; it is planned again later");
+                    self.unread.insert(path.clone());
+                }
+            }
         }
     }
 

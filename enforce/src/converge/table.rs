@@ -3,7 +3,7 @@
 //! Owned here: which containers are kept, made new or dropped when the desired state changes; slots. Not owned:
 //! turns ([`super`]), merging ([`crate::reconcile`]).
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Instant;
@@ -73,6 +73,10 @@ pub(super) struct Table {
     next_key: Key,
     next_slot: u32,
     incomplete: Incomplete,
+    /// Cgroups of containers that cannot be read now, for another reason than that they are gone.
+    unread: BTreeSet<String>,
+    /// Containers whose cgroup could not be read when they were to be planned anew.
+    unplanned: BTreeSet<Key>,
     /// Changes the sampler has not taken yet.
     pending: VecDeque<TrackChange>,
     changes: Option<SyncSender<TrackChange>>,
@@ -100,6 +104,8 @@ impl Table {
             next_key: 1,
             next_slot: 1,
             incomplete: Incomplete::default(),
+            unread: BTreeSet::new(),
+            unplanned: BTreeSet::new(),
             pending: VecDeque::new(),
             changes,
         }
@@ -122,10 +128,24 @@ impl Table {
         for key in self.incomplete.changed(reader, Instant::now()) {
             self.drop_container(key, "its cgroup was made in another hierarchy too", &mut applied);
         }
+        self.unread.clear();
         for bound in bound {
             self.apply_one(reader, rules, bound, &mut applied);
         }
+        for key in std::mem::take(&mut self.unplanned) {
+            self.replan_as_it_is(reader, rules, key, &mut applied);
+        }
         applied
+    }
+
+    /// Cgroups of containers that cannot be read now.
+    pub(super) fn unread(&self) -> impl Iterator<Item = &str> {
+        self.unread.iter().map(String::as_str)
+    }
+
+    /// Everybody is in the table, and planned by what holds now.
+    pub(super) fn is_whole(&self) -> bool {
+        self.unread.is_empty() && self.unplanned.is_empty()
     }
 
     fn apply_one(
@@ -151,6 +171,7 @@ impl Table {
             Err(error) => {
                 if !error.is_gone() {
                     tracing::warn!(cgroup = %bound.path, %error, "a container's cgroup cannot be read; trying again");
+                    self.unread.insert(bound.path);
                 }
                 applied.vanished.push(bound.workload);
                 return;
@@ -230,7 +251,17 @@ impl Table {
     ) {
         let Some(container) = self.containers.get_mut(&key) else { return };
         let path = Arc::clone(&container.tracked.cgroup);
-        let Ok(facts) = reader.cgroup(&path) else { return };
+        let facts = match reader.cgroup(&path) {
+            Ok(facts) => facts,
+            Err(error) => {
+                // One that is gone is dropped when its turn comes.
+                if !error.is_gone() {
+                    self.unplanned.insert(key);
+                }
+                return;
+            }
+        };
+        self.unplanned.remove(&key);
         container.can_idle = place_of(&facts, Knob::CpuIdle).is_some();
         let planned = desired::container(&rules.node(&BTreeMap::new()), &container.inputs_with(&workload));
         let fresh_knobs = rules.knobs(&workload, &planned, &facts);
@@ -273,11 +304,21 @@ impl Table {
         let mut applied = TableChanges::default();
         let keys: Vec<Key> = self.containers.keys().copied().collect();
         for key in keys {
-            if let Some(workload) = self.containers.get(&key).map(|c| Arc::clone(&c.tracked.workload)) {
-                self.replan(reader, rules, key, workload, &mut applied);
-            }
+            self.replan_as_it_is(reader, rules, key, &mut applied);
         }
         applied
+    }
+
+    fn replan_as_it_is(
+        &mut self,
+        reader: &dyn HostReader,
+        rules: &Rules,
+        key: Key,
+        applied: &mut TableChanges,
+    ) {
+        if let Some(workload) = self.containers.get(&key).map(|c| Arc::clone(&c.tracked.workload)) {
+            self.replan(reader, rules, key, workload, applied);
+        }
     }
 
     /// Takes new wishes for every container whose requirements are as before: something around them changed. Keys of
@@ -286,7 +327,15 @@ impl Table {
         let mut changed = Vec::new();
         let desired = self.desired(rules, &BTreeMap::new()).containers;
         for ((key, container), planned) in self.containers.iter_mut().zip(&desired) {
-            let Ok(facts) = reader.cgroup(&container.tracked.cgroup) else { continue };
+            let facts = match reader.cgroup(&container.tracked.cgroup) {
+                Ok(facts) => facts,
+                Err(error) => {
+                    if !error.is_gone() {
+                        self.unplanned.insert(*key);
+                    }
+                    continue;
+                }
+            };
             let fresh = rules.knobs(&container.tracked.workload, planned, &facts);
             let same = fresh.len() == container.knobs.all.len()
                 && fresh.iter().all(|wish| container.knobs.all.iter().any(|had| had.wanted == wish.wanted));
@@ -351,6 +400,7 @@ impl Table {
     fn drop_container(&mut self, key: Key, why: &str, applied: &mut TableChanges) {
         let Some(container) = self.containers.remove(&key) else { return };
         self.incomplete.forget(key);
+        self.unplanned.remove(&key);
         let workload = &container.tracked.workload;
         if self.by_id.get(&workload.id) == Some(&key) {
             self.by_id.remove(&workload.id);

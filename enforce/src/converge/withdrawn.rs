@@ -19,7 +19,7 @@ use super::table::Table;
 use crate::decisions::Draft;
 use crate::holds::Holds;
 use crate::journal::Original;
-use crate::restore::give_back;
+use crate::restore::{give_back, may_be_there};
 use crate::systemd;
 
 /// How long nobody has to wish a knob before it is put back: sources tell of changes one after the other, and a container
@@ -40,14 +40,14 @@ struct Wished<'a> {
     knobs: HashSet<(&'a Target, Knob)>,
     /// Inodes of cgroups whose processes are scored.
     scored: HashSet<u64>,
-    /// Cgroups of containers that no source has told of yet.
+    /// Cgroups of containers that no source has told of yet, or that cannot be read now.
     unknown: Vec<&'a str>,
 }
 
 impl<'a> Wished<'a> {
     fn of(table: &'a Table, owned: &'a Owned, all_said: bool) -> Self {
-        let mut wished =
-            Self { knobs: owned.wished().collect(), scored: HashSet::new(), unknown: Vec::new() };
+        let unknown = table.unread().chain(owned.unread()).collect();
+        let mut wished = Self { knobs: owned.wished().collect(), scored: HashSet::new(), unknown };
         for container in table.iter() {
             wished.knobs.extend(container.knobs.wished());
             if container.scores.is_some() {
@@ -83,8 +83,7 @@ fn is_unknown(container: &TrackedContainer) -> bool {
 
 /// Whether this is of a unit that does not run: what was set of it is there when it starts again.
 fn outlives(reader: &dyn HostReader, target: &Target) -> bool {
-    let gone = || matches!(target, Target::Cgroup(at) if reader.pids(at).is_err_and(|error| error.is_gone()));
-    systemd::outlives(target) && gone()
+    systemd::outlives(target) && !may_be_there(reader, target)
 }
 
 fn is_held(holds: Option<&Holds>, original: &Original) -> bool {
@@ -137,7 +136,7 @@ impl Withdrawn {
         self.unwished = news.iter().map(key).collect();
         let count = |knob, outcome: &Outcome| stats.count(knob, outcome);
         let (drafts, failed) = give_back(env.reader, env.writer, env.journal, again, count);
-        let again = !(self.unwished.is_empty() && held.is_empty() && all_said);
+        let again = !(self.unwished.is_empty() && held.is_empty() && all_said && table.is_whole());
         let next = if failed { Some(RETRY) } else { again.then_some(PERIOD) };
         self.due = next.map(|after| now + after);
         drafts

@@ -8,6 +8,7 @@ use evenkeel_host::hierarchy::CgroupMode;
 use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_model::units::CpuWeight;
 use evenkeel_model::workload::{Requested, SourceKind, Workload};
+use evenkeel_qos::cpu::WeightConversion;
 use proptest::prelude::*;
 
 use super::container::Counters;
@@ -15,6 +16,7 @@ use super::enforce_tests::{Rig, limited, requesting};
 use super::env::Env;
 use super::withdrawn::Withdrawn;
 use crate::holds::{HoldRequest, Holder};
+use crate::reconcile::Bound;
 
 /// Cgroups of the machine; the last lies in the subtree that is given to the agent, or not.
 const PATHS: [&str; 3] = ["/a", "/b", "/own/c"];
@@ -140,6 +142,73 @@ fn a_container_whose_engine_cannot_be_asked_keeps_what_it_has() {
     assert_eq!(values(&rig), set);
     pass(&mut rig, true);
     assert_eq!(values(&rig), untouched);
+}
+
+#[test]
+fn what_cannot_be_read_for_a_moment_keeps_what_it_has() {
+    for mode in [CgroupMode::V1, CgroupMode::V2] {
+        let stage = Stage { owns: true, containers: [2, 1, 2], ..ALL_ON };
+        let mut rig = started(&stage, mode, None);
+        let untouched = values(&rig);
+        take(&stage, &mut rig);
+        let set = values(&rig);
+        // The next run cannot open a container's cgroup, nor one between an owned root and a container.
+        let mut rig = started(&stage, mode, Some(rig));
+        rig.state(|state| state.unreadable = ["/a", "/own", "/own/c"].map(str::to_owned).into());
+        rig.apply(&stage.workloads());
+        assert!(!rig.table.is_whole());
+        pass(&mut rig, true);
+        rig.state(|state| state.unreadable.clear());
+        assert_eq!(values(&rig), set, "{mode:?}");
+        rig.apply(&stage.workloads());
+        assert!(rig.table.is_whole());
+        pass(&mut rig, true);
+        assert_eq!(values(&rig), set, "{mode:?}");
+        // The one between goes on as it was when it cannot be read later.
+        rig.state(|state| state.unreadable = ["/own".to_owned()].into());
+        rig.apply(&stage.workloads());
+        rig.state(|state| state.unreadable.clear());
+        assert_eq!(values(&rig), set, "{mode:?}");
+        rig.apply(&[]);
+        let nobody = Stage { owns: false, containers: [0; 3], ..stage.clone() };
+        let mut rig = started(&nobody, mode, Some(rig));
+        take(&nobody, &mut rig);
+        assert_eq!(values(&rig), untouched, "{mode:?}");
+    }
+}
+
+#[test]
+fn one_that_cannot_be_read_when_it_changes_is_planned_once_it_can() {
+    let mut rig = started(&ALL_ON, CgroupMode::V2, None);
+    take(&ALL_ON, &mut rig);
+    let weight = |rig: &Rig| {
+        let all = &rig.table.iter().next().unwrap().knobs.all;
+        all.iter().find(|knob| knob.knob() == Knob::CpuWeight).unwrap().wanted
+    };
+    let before = weight(&rig);
+    let merge = |rig: &mut Rig| {
+        let bound = Bound { workload: Arc::new(requesting("a", 900, 128)), path: "/a".into() };
+        rig.table.apply(&rig.kernel, &mut rig.rules, vec![bound]);
+    };
+    let readable = |rig: &Rig, is: bool| {
+        rig.state(|state| state.unreadable = if is { [].into() } else { ["/a".to_owned()].into() });
+    };
+    readable(&rig, false);
+    merge(&mut rig);
+    assert_eq!((weight(&rig), rig.table.is_whole()), (before, false));
+    readable(&rig, true);
+    merge(&mut rig);
+    let after = weight(&rig);
+    assert!(after != before && rig.table.is_whole());
+    // Rules that changed meanwhile count, too.
+    readable(&rig, false);
+    rig.rules.plan.cpu_weight = WeightConversion::Linear;
+    rig.table.replan_all(&rig.kernel, &rig.rules);
+    rig.table.renew(&rig.kernel, &rig.rules);
+    assert_eq!((weight(&rig), rig.table.is_whole()), (after, false));
+    readable(&rig, true);
+    merge(&mut rig);
+    assert!(weight(&rig) != after && rig.table.is_whole());
 }
 
 #[test]

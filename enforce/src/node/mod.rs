@@ -30,6 +30,7 @@ use crate::journal::Journal;
 use crate::kernel::{self, Kernel, Way};
 use crate::node::rules::Overcommit;
 use crate::restore::give_back;
+use crate::restore::may_be_there;
 use crate::shared::{Context, Heartbeat, Waker, lock, micros};
 use crate::systemd::Purpose;
 
@@ -283,7 +284,10 @@ impl NodeLoop {
         self.audits = self.audits.wrapping_add(1);
         if self.audits.is_multiple_of(COMPACT_AFTER) {
             let reader = &self.parts.reader;
-            self.journal.compact(|target| still_there(reader, target));
+            self.journal.compact(|target| match target {
+                Target::Process(_) => may_be_there(reader, target),
+                Target::Cgroup(_) | Target::Node => true,
+            });
         }
     }
 
@@ -291,13 +295,6 @@ impl NodeLoop {
         for draft in drafts {
             self.parts.decisions.record(draft, &self.parts.context.stats);
         }
-    }
-}
-
-fn still_there(reader: &KernelReader, target: &Target) -> bool {
-    match target {
-        Target::Process(id) => reader.process(id.pid).is_ok_and(|facts| facts.id == *id),
-        Target::Cgroup(_) | Target::Node => true,
     }
 }
 

@@ -47,6 +47,8 @@ pub struct FakeState {
     kills_fail: BTreeSet<String>,
     /// Nothing can be opened: too many files are open.
     pub lacks_descriptors: bool,
+    /// Paths of cgroups that are there and cannot be opened now (EIO).
+    pub unreadable: BTreeSet<String>,
     /// Every write that was applied or tried, in order.
     pub writes: Vec<Write>,
     /// Every deed that was done or tried, in order.
@@ -118,6 +120,7 @@ impl FakeKernel {
             )]),
             kills_fail: BTreeSet::new(),
             lacks_descriptors: false,
+            unreadable: BTreeSet::new(),
             writes: Vec::new(),
             deeds: Vec::new(),
         };
@@ -289,6 +292,7 @@ impl FakeState {
     }
 
     fn find(&self, at: &CgroupRef) -> Result<&FakeCgroup, HostError> {
+        openable(self, &at.path)?;
         let found = self.cgroups.get(&*at.path).ok_or_else(|| gone(&at.to_string()))?;
         let same = self.place(&at.path, at.hierarchy, found.inode) == *at;
         if same { Ok(found) } else { Err(gone(&at.to_string())) }
@@ -323,10 +327,13 @@ impl FakeState {
 
     fn setting(&self, target: &Target, knob: Knob) -> Result<Setting, HostError> {
         match target {
-            Target::Process(id) => match self.processes.get(&id.pid) {
-                Some(p) if p.facts.id == *id => Ok(Setting::OomScoreAdj(p.facts.score)),
-                _ => Err(gone(&id.to_string())),
-            },
+            Target::Process(id) => {
+                openable(self, &id.to_string())?;
+                match self.processes.get(&id.pid) {
+                    Some(p) if p.facts.id == *id => Ok(Setting::OomScoreAdj(p.facts.score)),
+                    _ => Err(gone(&id.to_string())),
+                }
+            }
             Target::Node => self.node_value(knob).ok_or_else(|| {
                 HostError::of_text(
                     Category::Unsupported,
@@ -390,10 +397,14 @@ fn gone(subject: &str) -> HostError {
     HostError::of_text(Category::Gone, HostOperation::Open, subject, "there is none")
 }
 
-/// Where nothing can be opened, an error that says so.
+/// Where nothing can be opened, or not this, an error that says so.
 fn openable(state: &FakeState, subject: &str) -> Result<(), HostError> {
-    let many = || HostError::from_errno(HostOperation::Open, subject, Errno::EMFILE, false);
-    if state.lacks_descriptors { Err(many()) } else { Ok(()) }
+    let failed = |errno| Err(HostError::from_errno(HostOperation::Open, subject, errno, false));
+    match subject {
+        _ if state.lacks_descriptors => failed(Errno::EMFILE),
+        path if state.unreadable.contains(path) => failed(Errno::EIO),
+        _ => Ok(()),
+    }
 }
 
 impl HostReader for FakeKernel {
@@ -434,11 +445,12 @@ impl HostReader for FakeKernel {
 
     fn exists(&self, path: &str) -> bool {
         let state = &self.lock().state;
-        state.lacks_descriptors || state.cgroups.contains_key(path)
+        openable(state, path).is_err() || state.cgroups.contains_key(path)
     }
 
     fn place(&self, hierarchy: Hierarchy, path: &str) -> Result<CgroupRef, HostError> {
         let state = &self.lock().state;
+        openable(state, path)?;
         if path == "/" {
             return Ok(state.place(path, hierarchy, 1));
         }
@@ -486,7 +498,10 @@ impl HostReader for FakeKernel {
     }
 
     fn process(&self, pid: u32) -> Result<ProcessFacts, HostError> {
-        self.lock().state.processes.get(&pid).map(|p| p.facts).ok_or_else(|| gone(&format!("pid {pid}")))
+        let state = &self.lock().state;
+        let subject = format!("pid {pid}");
+        openable(state, &subject)?;
+        state.processes.get(&pid).map(|p| p.facts).ok_or_else(|| gone(&subject))
     }
 
     fn score(&self, pid: u32) -> Result<OomScoreAdj, HostError> {

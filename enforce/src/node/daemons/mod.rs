@@ -13,7 +13,7 @@ use evenkeel_host::kernel_reader::KernelReader;
 use evenkeel_host::knob::{Knob, Setting};
 use evenkeel_host::programs::set_own_score;
 use evenkeel_host::roots::Roots;
-use evenkeel_host::snapshot::HostReader;
+use evenkeel_host::snapshot::{HostReader, ProcessFacts};
 use evenkeel_host::write::{HostWriter, Outcome, ProcessId, Refusal, Target, Write};
 use evenkeel_model::decision::{DecisionKind, DecisionResult};
 use evenkeel_model::units::OomScoreAdj;
@@ -129,7 +129,11 @@ impl Guard {
         let is_lost = |id: &ProcessId| is_whole && !processes.iter().any(|one| one.id == *id);
         let lost: Vec<ProcessId> = self.known.keys().filter(|id| is_lost(id)).copied().collect();
         for id in lost {
-            drafts.extend(self.known.remove(&id).and_then(|known| self.let_go(id, &known, writer)));
+            let Some(known) = self.known.remove(&id) else { continue };
+            match self.seen(id) {
+                Ok(facts) => drafts.extend(facts.and_then(|facts| self.let_go(&facts, &known, writer))),
+                Err(_) => drop(self.known.insert(id, known)),
+            }
         }
         for one in processes {
             drafts.extend(self.one(one, roster, writer, journal));
@@ -137,10 +141,26 @@ impl Guard {
         drafts
     }
 
+    /// What is known of a process; nothing where it has ended.
+    ///
+    /// # Errors
+    /// When it cannot be read now.
+    fn seen(&self, id: ProcessId) -> Result<Option<ProcessFacts>, HostError> {
+        match self.reader.process(id.pid) {
+            Ok(facts) => Ok((facts.id == id).then_some(facts)),
+            Err(error) if error.is_gone() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// One that is no daemon any more, because it turned out to be in a container: it gets back what it had.
-    fn let_go(&self, id: ProcessId, known: &KnownDaemon, writer: &mut dyn HostWriter) -> Option<Draft> {
-        let original = known.original?;
-        let facts = self.reader.process(id.pid).ok().filter(|facts| facts.id == id)?;
+    fn let_go(
+        &self,
+        facts: &ProcessFacts,
+        known: &KnownDaemon,
+        writer: &mut dyn HostWriter,
+    ) -> Option<Draft> {
+        let (original, id) = (known.original?, facts.id);
         if facts.score != self.score {
             return None;
         }
@@ -211,10 +231,16 @@ impl Guard {
         journal: &mut Journal,
     ) -> Option<Draft> {
         let before = self.known.remove(&found.id);
+        let facts = match self.seen(found.id) {
+            Ok(facts) => facts?,
+            Err(_) => {
+                self.known.extend(before.map(|known| (found.id, known)));
+                return None;
+            }
+        };
         let rewrites = before.as_ref().map_or(0, |known| known.rewrites);
         let original = before.as_ref().and_then(|known| known.original);
         let state = before.as_ref().map(|known| known.shown.state.clone());
-        let facts = self.reader.process(found.id.pid).ok().filter(|facts| facts.id == found.id)?;
         let mut known = KnownDaemon {
             shown: Daemon {
                 name: found.name,
