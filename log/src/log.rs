@@ -136,6 +136,15 @@ impl Log {
         Ok(self.last())
     }
 
+    /// Takes back what is buffered and was not written, as if it had never been appended: for whoever tells that it failed. Their
+    /// numbers are given again.
+    pub fn take_back(&mut self) {
+        self.buffer.clear();
+        if let Some(written) = self.shared.state().segments.back() {
+            self.next = written.next;
+        }
+    }
+
     /// Flushes and makes everything appended so far durable; the last record's number.
     ///
     /// # Errors
@@ -242,7 +251,7 @@ impl Log {
 
     /// Writes the buffer at the end of the active segment, or leaves the segment as it was.
     fn write_buffer(&mut self) -> Result<(), LogError> {
-        if self.buffer.is_empty() {
+        if self.buffer.is_empty() && !self.active.ragged {
             return Ok(());
         }
         let disk = &*self.shared.disk;

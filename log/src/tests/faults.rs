@@ -121,6 +121,41 @@ fn short_writes_are_completed() {
     assert_eq!(stored(dir.path()), wanted);
 }
 
+/// Who tells that a write failed takes it back: nothing of it is ever read, and its number is given again.
+#[test]
+fn what_was_taken_back_is_never_written() {
+    // Of two records nothing, a part, one, and more.
+    for room in [0, 1, 60, 100] {
+        for cut_fails in [false, true] {
+            for goes_on in [false, true] {
+                let dir = tempdir().unwrap();
+                let (mut log, disk) = open(dir.path());
+                log.append(b"before").unwrap();
+                log.sync().unwrap();
+                disk.room.store(room, Ordering::Relaxed);
+                disk.write_errno.store(ENOSPC, Ordering::Relaxed);
+                disk.set_len_errno.store(if cut_fails { EIO } else { 0 }, Ordering::Relaxed);
+                for payload in [[1; 40], [2; 40]] {
+                    log.append(&payload).unwrap();
+                }
+                log.sync().unwrap_err();
+                log.take_back();
+                assert_eq!(log.last(), Some(Seq::FIRST));
+                disk.write_errno.store(0, Ordering::Relaxed);
+                disk.set_len_errno.store(0, Ordering::Relaxed);
+                let mut want = vec![b"before".to_vec()];
+                if goes_on {
+                    assert_eq!(log.append(b"after").unwrap(), Seq::FIRST.next());
+                    log.sync().unwrap();
+                    want.push(b"after".to_vec());
+                }
+                drop(log);
+                assert_eq!(stored(dir.path()), want, "room {room}, {cut_fails}, {goes_on}");
+            }
+        }
+    }
+}
+
 /// Whatever a write fails with and however far it got, the log is as before and goes on when the disk does.
 #[test]
 fn a_failed_write_is_tried_again_from_the_same_place() {

@@ -5,7 +5,7 @@
 //! killed in between finds a `begin` without its `end`, and goes on with what was before it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use evenkeel_log::{Log, LogError, Options, Seq};
@@ -124,7 +124,9 @@ impl Content {
 /// What was applied.
 #[derive(Debug)]
 pub(super) struct Store {
-    log: Log,
+    dir: PathBuf,
+    /// `None` once it is not to be trusted any more, until the next change opens it again.
+    log: Option<Log>,
     content: Content,
     /// Changes in the log since it was last written anew.
     changes: usize,
@@ -133,11 +135,7 @@ pub(super) struct Store {
 impl Store {
     /// Reads the log in a directory, which is made where there is none.
     pub(super) fn open(dir: &Path) -> Result<Self, LogError> {
-        let options = Options { segment_bytes: 1 << 20, max_record_bytes: 1 << 20, ..Options::default() };
-        let (log, recovery) = Log::open(dir, options)?;
-        for damage in &recovery.damage {
-            warn!(%damage, "a part of the stored policies was not recovered");
-        }
+        let log = opened(dir)?;
         let (mut content, mut anew, mut changes) = (Content::default(), None::<Content>, 0);
         if let Some(first) = log.first() {
             for record in log.iter_from(first) {
@@ -161,7 +159,7 @@ impl Store {
                 }
             }
         }
-        let mut store = Self { log, content, changes };
+        let mut store = Self { dir: dir.to_owned(), log: Some(log), content, changes };
         if anew.is_some() {
             // Otherwise what comes next would be read as a part of what was never finished.
             store.write_anew()?;
@@ -230,20 +228,41 @@ impl Store {
         }
     }
 
-    /// Makes changes, all with one sync; when it fails none of them counts.
+    /// Makes changes, all with one sync; when it fails none of them counts, after a restart neither.
     fn change(&mut self, changes: impl Into<Vec<PolicyChange>>) -> Result<(), LogError> {
         let changes = changes.into();
         if changes.is_empty() {
             return Ok(());
         }
+        let was_open = self.log.is_some();
+        let done = self.keep(changes);
+        if let (Err(error), Some(log)) = (&done, &mut self.log) {
+            log.take_back();
+            if !was_open || matches!(error, LogError::Poisoned { .. } | LogError::Deleted { .. }) {
+                self.log = None;
+            }
+        }
+        done
+    }
+
+    fn log(&mut self) -> Result<&mut Log, LogError> {
+        Ok(match &mut self.log {
+            Some(log) => log,
+            none => none.insert(opened(&self.dir)?),
+        })
+    }
+
+    fn keep(&mut self, changes: Vec<PolicyChange>) -> Result<(), LogError> {
         let Content { applied, bounds, seen } = &self.content;
-        if self.changes > 2 * (applied.len() + bounds.len() + seen.len()) + SLACK {
+        let is_long = self.changes > 2 * (applied.len() + bounds.len() + seen.len()) + SLACK;
+        // What is opened again may lack what is in force.
+        if is_long || self.log.is_none() {
             self.write_anew()?;
         }
         for change in &changes {
             self.append(change)?;
         }
-        self.log.sync()?;
+        self.log()?.sync()?;
         self.changes += changes.len();
         changes.into_iter().for_each(|change| self.content.take(change));
         Ok(())
@@ -256,10 +275,10 @@ impl Store {
             self.append(change)?;
         }
         self.append(&PolicyChange::End {})?;
-        self.log.sync()?;
+        self.log()?.sync()?;
         self.changes = all.len();
         match begin.prev() {
-            Some(before) => self.log.trim_to(before).map(|_| ()),
+            Some(before) => self.log()?.trim_to(before).map(|_| ()),
             None => Ok(()),
         }
     }
@@ -272,8 +291,17 @@ impl Store {
             change: &'a PolicyChange,
         }
         let written = serde_json::to_vec(&StoredPolicyRecord { version: VERSION, change });
-        self.log.append(&written.expect("plain values with string keys are JSON"))
+        self.log()?.append(&written.expect("plain values with string keys are JSON"))
     }
+}
+
+fn opened(dir: &Path) -> Result<Log, LogError> {
+    let options = Options { segment_bytes: 1 << 20, max_record_bytes: 1 << 20, ..Options::default() };
+    let (log, recovery) = Log::open(dir, options)?;
+    for damage in &recovery.damage {
+        warn!(%damage, "a part of the stored policies was not recovered");
+    }
+    Ok(log)
 }
 
 /// When a policy says that it was made, milliseconds since 1970.
@@ -326,6 +354,75 @@ mod tests {
         assert_eq!(seen(&mut store, &["f", "new", "g"], 9), [7, 9, 7]);
     }
 
+    /// A small file system that this thread alone sees; gone when it ends. False where we may not mount.
+    fn mount_small(at: &Path) -> bool {
+        use nix::mount::{MsFlags, mount};
+        const NONE: Option<&str> = None;
+        let mounted = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS)
+            .and_then(|()| mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE))
+            .and_then(|()| {
+                mount(Some("tmpfs"), at, Some("tmpfs"), MsFlags::empty(), Some("size=256k,mode=700"))
+            });
+        if let Err(error) = mounted {
+            assert!(std::env::var_os("CI").is_none(), "cannot mount: {error}");
+            eprintln!("skipped: mounting needs root: {error}");
+        }
+        mounted.is_ok()
+    }
+
+    #[test]
+    fn a_change_that_was_told_as_failed_is_none_after_a_restart_either() {
+        let dir = tempfile::tempdir().unwrap();
+        let full = || {
+            if !mount_small(dir.path()) {
+                return;
+            }
+            let (policies, ballast) = (dir.path().join("policies"), dir.path().join("ballast"));
+            let mut store = Store::open(&policies).unwrap();
+            store.apply(policy("a", "auto"), 1).unwrap();
+            let _until_full = std::fs::write(&ballast, vec![0; 1 << 20]);
+            for at in 0.. {
+                // The segment's last page has room still.
+                match store.apply(policy("filler", "auto"), at) {
+                    Ok(()) => drop(store.delete("default", "filler")),
+                    Err(error) => {
+                        assert!(matches!(error, LogError::NoSpace { .. }), "{error}");
+                        break;
+                    }
+                }
+            }
+            let before = names(&store);
+            assert!(store.apply(policy("b", "auto"), 2).is_err() && store.delete("default", "a").is_err());
+            std::fs::remove_file(&ballast).unwrap();
+            drop(store);
+            let mut store = Store::open(&policies).unwrap();
+            assert_eq!(names(&store), before);
+            store.apply(policy("c", "auto"), 3).unwrap();
+            assert!(names(&store).contains(&("c".to_owned(), 3)));
+        };
+        std::thread::scope(|scope| scope.spawn(full).join().unwrap());
+    }
+
+    #[test]
+    fn a_log_that_somebody_deleted_is_written_again_from_what_is_in_force() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::open(dir.path()).unwrap();
+        store.apply(policy("a", "auto"), 1).unwrap();
+        for entry in std::fs::read_dir(dir.path()).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|kind| kind == "seg") {
+                std::fs::remove_file(path).unwrap();
+            }
+        }
+        let failed = store.apply(policy("b", "auto"), 2).unwrap_err();
+        assert!(matches!(failed, LogError::Deleted { .. }), "{failed}");
+        store.apply(policy("c", "auto"), 3).unwrap();
+        let both = [("a".to_owned(), 1), ("c".to_owned(), 3)];
+        assert_eq!(names(&store), both);
+        drop(store);
+        assert_eq!(names(&Store::open(dir.path()).unwrap()), both);
+    }
+
     #[test]
     fn writing_anew_changes_nothing_and_an_unfinished_one_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
@@ -345,7 +442,7 @@ mod tests {
                 object: policy("c", "auto").object(None, Value::Null),
             })
             .unwrap();
-        store.log.sync().unwrap();
+        store.log().unwrap().sync().unwrap();
         drop(store);
         let mut store = Store::open(dir.path()).unwrap();
         assert_eq!(names(&store), [("a".to_owned(), 1), ("b".to_owned(), 2)]);
