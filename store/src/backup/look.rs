@@ -87,13 +87,13 @@ impl StoreSnapshot {
             Some((_, summary)) => listed(&dir.join(HISTORY), &summary.files)?,
             None => BTreeMap::new(),
         };
-        let log = match Survey::open(&dir.join(LOG)) {
-            Ok(log) => log,
-            Err(_) if checkpoint.is_none() && damage.is_none() && !dir.join(LOG).is_dir() => {
+        let in_log = dir.join(LOG);
+        let log = match in_log.try_exists().map_err(failed("look at", &in_log))? {
+            true => Survey::open(&in_log)?,
+            false if checkpoint.is_none() && damage.is_none() => {
                 return Err(BackupError::NoStore { path: dir.to_owned() });
             }
-            Err(_) if !dir.join(LOG).is_dir() => Survey::default(),
-            Err(error) => return Err(error.into()),
+            false => Survey::default(),
         };
         let applied = checkpoint.as_ref().map_or(0, |(_, summary)| summary.applied);
         let first = log.pieces.first().map(|piece| piece.first.get());
