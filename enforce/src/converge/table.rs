@@ -128,9 +128,9 @@ impl Table {
         for key in self.incomplete.changed(reader, Instant::now()) {
             self.drop_container(key, "its cgroup was made in another hierarchy too", &mut applied);
         }
-        self.unread.clear();
+        let before = std::mem::take(&mut self.unread);
         for bound in bound {
-            self.apply_one(reader, rules, bound, &mut applied);
+            self.apply_one(reader, rules, bound, &before, &mut applied);
         }
         for key in std::mem::take(&mut self.unplanned) {
             self.replan_as_it_is(reader, rules, key, &mut applied);
@@ -153,6 +153,7 @@ impl Table {
         reader: &dyn HostReader,
         rules: &mut Rules,
         bound: Bound,
+        before: &BTreeSet<String>,
         applied: &mut TableChanges,
     ) {
         if let Some(&key) = self.by_id.get(&bound.workload.id)
@@ -170,7 +171,9 @@ impl Table {
             Ok(facts) => facts,
             Err(error) => {
                 if !error.is_gone() {
-                    tracing::warn!(cgroup = %bound.path, %error, "a container's cgroup cannot be read; trying again");
+                    if !before.contains(&bound.path) {
+                        tracing::warn!(cgroup = %bound.path, %error, "a container's cgroup cannot be read; trying again");
+                    }
                     self.unread.insert(bound.path);
                 }
                 applied.vanished.push(bound.workload);

@@ -98,15 +98,15 @@ impl CgroupTree {
         }
     }
 
-    /// Whether a path exists in some hierarchy: one is opened where it does. Where the system cannot say, for want of
-    /// descriptors, it is not gone.
+    /// Whether a path exists in some hierarchy: one is opened where it does. Where the system does not say, for want of
+    /// descriptors or rights, it is not gone.
     pub fn exists(&self, path: &str) -> bool {
         self.layout.process_order().any(|hierarchy| may_be(self.dir(hierarchy, path)))
     }
 }
 
 fn may_be<T>(opened: Result<T, HostError>) -> bool {
-    opened.map_or_else(|error| error.category() == Category::Io, |_| true)
+    !opened.is_err_and(|error| error.is_gone())
 }
 
 fn open_root(path: &Path) -> Result<OwnedFd, HostError> {
@@ -121,12 +121,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_opened_for_want_of_descriptors_is_not_gone() {
+    fn what_cannot_be_opened_for_want_of_descriptors_or_rights_is_not_gone() {
         let failed =
             |errno| may_be::<()>(Err(HostError::from_errno(HostOperation::Open, "/c", errno, false)));
         assert!(may_be(Ok(())));
         for (errno, stays) in
-            [(Errno::ENOENT, false), (Errno::ENODEV, false), (Errno::EACCES, false), (Errno::EMFILE, true)]
+            [(Errno::ENOENT, false), (Errno::ENODEV, false), (Errno::EACCES, true), (Errno::EMFILE, true)]
         {
             assert_eq!(failed(errno), stays, "{errno}");
         }
