@@ -54,6 +54,27 @@ async fn a_pod_is_resized_in_place_once_and_it_is_told_everywhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_is_lost_is_told_as_unknown_and_nothing_is_done_twice() {
+    let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::start().await);
+    cluster(&api, &["w0-x"]);
+    let (running, ..) = started(dir.path(), &api, |_| {}).await;
+    api.loses("/resize");
+    policy(&running, json!({})).await;
+    at_stage(&api, "w0-x", "Done").await;
+    passes(&running, 3).await;
+    assert_eq!((cpu(&api, "w0-x"), resizes(&api)), (json!("300m"), 1));
+    let told = updates(&running).await;
+    let step = told["steps"].as_array().unwrap().iter().find(|step| step["deed"] == "resize").unwrap();
+    assert_eq!(step["outcome"], "unknown");
+    let (_, audit) = http(running.http, "GET", "/api/v1/audit", "").await;
+    let audit: Value = serde_json::from_str(&audit).unwrap();
+    let entry =
+        audit["entries"].as_array().unwrap().iter().find(|entry| entry["method"] == "updater").unwrap();
+    assert_eq!(entry["outcome"], "unknown", "{entry}");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deferred_resize_is_waited_for_and_nothing_else_is_done_meanwhile() {
     let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::start().await);
     cluster(&api, &["w0-x", "w0-y"]);

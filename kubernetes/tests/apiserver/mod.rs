@@ -93,6 +93,8 @@ struct Known {
     storm: VecDeque<(u16, Option<u64>)>,
     /// The same of the next writes, but those of checkpoints.
     write_storm: VecDeque<(u16, Option<u64>)>,
+    /// The next answer to a request with this in its path breaks off; what was asked for is done.
+    loses: Option<String>,
     /// What a node makes of resizes of a pod: nothing is at once in force.
     fates: BTreeMap<(String, String), Fate>,
     /// Somebody else is the kubelet: here no resize is granted.
@@ -128,6 +130,7 @@ impl ApiServer {
             watch_lasts: None,
             storm: VecDeque::new(),
             write_storm: VecDeque::new(),
+            loses: None,
             fates: BTreeMap::new(),
             has_kubelet: false,
             asked_for: Vec::new(),
@@ -347,6 +350,11 @@ impl ApiServer {
         self.known.lock().unwrap().write_storm.len()
     }
 
+    /// The answer to the next request with this in its path is lost on the way.
+    pub(crate) fn loses(&self, path: &str) {
+        self.known.lock().unwrap().loses = Some(path.to_owned());
+    }
+
     /// Each watch ends after this time.
     pub(crate) fn watches_last(&self, lasts: Option<Duration>) {
         self.known.lock().unwrap().watch_lasts = lasts;
@@ -493,10 +501,20 @@ async fn answered(known: Arc<Mutex<Known>>, request: Request<Body>) -> Response 
         content_type: text(header::CONTENT_TYPE),
         body,
     };
-    match admission::admitted(&known, asked).await {
+    let is_lost = known.lock().unwrap().loses.take_if(|part| asked.path.contains(part.as_str())).is_some();
+    let answer = match admission::admitted(&known, asked).await {
         Ok(asked) => rest::answer(&known, &asked),
         Err(refused) => refused,
-    }
+    };
+    if is_lost { cut(answer) } else { answer }
+}
+
+/// The head of an answer and the first byte.
+fn cut(answer: Response) -> Response {
+    let mut head = answer.into_parts().0;
+    head.headers.insert(header::CONTENT_LENGTH, 1000.into());
+    let parts = [Ok("{"), Err(std::io::Error::other("cut"))];
+    Response::from_parts(head, Body::from_stream(futures::stream::iter(parts)))
 }
 
 /// The time as objects have it.

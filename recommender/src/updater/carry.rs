@@ -55,8 +55,8 @@ pub(super) async fn out(
         let done = recorded(updater, context, &action, pod).await;
         let (came, why) = match &done {
             Ok(()) => (Came::Done, String::new()),
-            Err(ApiError::Conflict(why) | ApiError::Absent(why)) => (Came::Conflict, why.clone()),
-            Err(error) => (Came::Refused, error.to_string()),
+            Err(NotCarried::Unrecorded(why)) => (Came::Refused, why.clone()),
+            Err(NotCarried::Api(error)) => (came(error), error.to_string()),
         };
         updater.told.step(&action, came, &why, context.engine.now_usec());
         if came == Came::Done {
@@ -74,11 +74,13 @@ pub(super) async fn out(
         }
         debug!(pod = action.pod, why, "a step came to nothing");
         match done {
-            Err(ApiError::Forbidden(why)) => updater.trouble(Some(why)),
+            Err(NotCarried::Api(ApiError::Forbidden(why))) => updater.trouble(Some(why)),
             // A PodDisruptionBudget asks for patience of this pod alone.
-            Err(ApiError::Later(_, None)) if is_eviction => {}
-            Err(ApiError::Later(_, after)) => return Some(Instant::now() + after.unwrap_or(PAUSE)),
-            Err(ApiError::Silent(why)) => {
+            Err(NotCarried::Api(ApiError::Later(_, None))) if is_eviction => {}
+            Err(NotCarried::Api(ApiError::Later(_, after))) => {
+                return Some(Instant::now() + after.unwrap_or(PAUSE));
+            }
+            Err(NotCarried::Api(ApiError::Silent(why)) | NotCarried::Unrecorded(why)) => {
                 updater.trouble(Some(why));
                 return Some(Instant::now() + PAUSE);
             }
@@ -101,9 +103,9 @@ async fn recorded(
     context: &Context,
     action: &PlannedStep,
     pod: Option<&RunningPod>,
-) -> Result<(), ApiError> {
+) -> Result<(), NotCarried> {
     let (from, to) = match &action.deed {
-        PodAction::Note => return step(updater, context, action, pod).await,
+        PodAction::Note => return step(updater, context, action, pod).await.map_err(NotCarried::Api),
         PodAction::Resize { from, to } => (shown(from), shown(to)),
         PodAction::Evict { to } => (pod.map_or(Value::Null, |pod| shown(&pod.sizes)), shown(to)),
     };
@@ -112,11 +114,36 @@ async fn recorded(
     let mut after = written(action);
     after["to"] = to;
     let change = async {
-        step(updater, context, action, pod).await.map_err(|error| (CarryError(error), AuditOutcome::Failed))
+        step(updater, context, action, pod).await.map_err(|error| {
+            let outcome = match came(&error) {
+                Came::Unknown => AuditOutcome::Unknown,
+                _ => AuditOutcome::Failed,
+            };
+            (CarryError(error), outcome)
+        })
     };
     match ticket.around_async(AuditedChange { object, before: from, after }, false, change).await {
-        Ok(done) => done.map_err(|CarryError(error)| error),
-        Err(error) => Err(ApiError::Silent(format!("there is no entry of it in the audit record: {error}"))),
+        Ok(done) => done.map_err(|CarryError(error)| NotCarried::Api(error)),
+        Err(error) => {
+            Err(NotCarried::Unrecorded(format!("there is no entry of it in the audit record: {error}")))
+        }
+    }
+}
+
+/// Why a step was not carried out, or is not known to have been.
+enum NotCarried {
+    /// What the API server said, or that it said nothing.
+    Api(ApiError),
+    /// It could not be recorded, and was not tried.
+    Unrecorded(String),
+}
+
+/// What came of a step of which the API server says this.
+const fn came(error: &ApiError) -> Came {
+    match error {
+        ApiError::Conflict(_) | ApiError::Absent(_) => Came::Conflict,
+        ApiError::Silent(_) => Came::Unknown,
+        ApiError::Forbidden(_) | ApiError::Later(..) | ApiError::Wrong(_) => Came::Refused,
     }
 }
 

@@ -26,11 +26,14 @@ pub(crate) enum Came {
     Conflict,
     /// It was refused.
     Refused,
+    /// No answer came: the API server may have done it, which a later pass sees.
+    Unknown,
 }
 
 impl Came {
     /// All of them.
-    pub(crate) const ALL: [Self; 4] = [Self::Done, Self::DryRun, Self::Conflict, Self::Refused];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Done, Self::DryRun, Self::Conflict, Self::Refused, Self::Unknown];
 
     /// The word.
     pub(crate) const fn as_str(self) -> &'static str {
@@ -39,6 +42,7 @@ impl Came {
             Self::DryRun => "dry-run",
             Self::Conflict => "conflict",
             Self::Refused => "refused",
+            Self::Unknown => "unknown",
         }
     }
 }

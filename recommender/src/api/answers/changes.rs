@@ -100,7 +100,7 @@ struct StepAnswer {
     /// In a word, such as `OomKilled`, `Raise` or `CanaryWorse`.
     reason: String,
     why: String,
-    /// `done`, `dry-run`, `conflict` or `refused`.
+    /// `done`, `dry-run`, `conflict`, `refused`, or `unknown`: no answer came, and a later pass sees whether it was done.
     outcome: String,
     /// Why it was not done.
     error: String,
