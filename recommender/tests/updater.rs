@@ -54,6 +54,21 @@ async fn a_pod_is_resized_in_place_once_and_it_is_told_everywhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_ends_in_the_middle_of_a_step_gives_no_pod_up() {
+    let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::start().await);
+    cluster(&api, &["w0-x"]);
+    let (running, ..) = started(dir.path(), &api, |_| {}).await;
+    // The note is taken, the resize is not.
+    api.refuses("/resize", 401);
+    policy(&running, json!({})).await;
+    at_stage(&api, "w0-x", "Done").await;
+    assert_eq!((cpu(&api, "w0-x"), resizes(&api)), (json!("300m"), 2));
+    let told = updates(&running).await;
+    assert!(told["steps"].as_array().unwrap().iter().any(|step| step["outcome"] == "refused"), "{told}");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_is_lost_is_told_as_unknown_and_nothing_is_done_twice() {
     let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::start().await);
     cluster(&api, &["w0-x"]);

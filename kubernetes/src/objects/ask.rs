@@ -25,10 +25,10 @@ pub enum ApiError {
     /// There is no such object, or no such kind (404).
     #[error("{0}")]
     Absent(String),
-    /// Who asks may not (401, 403 of the authorizer).
+    /// Who asks may not (403 of the authorizer).
     #[error("{0}")]
     Forbidden(String),
-    /// Ask later (429, 5xx).
+    /// Ask later (429, 5xx; 401, with the token that the file holds then).
     #[error("{0}")]
     Later(String, Option<Duration>),
     /// The request is wrong, or admission does not let this one through (other 4xx and 403).
@@ -44,10 +44,9 @@ impl From<ApiRefusal> for ApiError {
         let text = format!("status {code}: {words}");
         match code {
             404 | 410 => Self::Absent(text),
-            401 => Self::Forbidden(text),
             403 if is_want_of_rights(&words) => Self::Forbidden(text),
             409 => Self::Conflict(text),
-            429 | 500.. => Self::Later(text, after),
+            401 | 429 | 500.. => Self::Later(text, after),
             _ => Self::Wrong(text),
         }
     }
@@ -154,7 +153,7 @@ mod tests {
         let second = Some(Duration::from_secs(1));
         assert_eq!(of(409, None), ApiError::Conflict(text(409)));
         assert_eq!(of(404, None), ApiError::Absent(text(404)));
-        assert_eq!(of(401, None), ApiError::Forbidden(text(401)));
+        assert_eq!(of(401, None), ApiError::Later(text(401), None));
         assert_eq!(of(429, second), ApiError::Later(text(429), second));
         assert_eq!(of(503, None), ApiError::Later(text(503), None));
         assert_eq!(of(422, None), ApiError::Wrong(text(422)));

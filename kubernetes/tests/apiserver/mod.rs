@@ -95,6 +95,8 @@ struct Known {
     write_storm: VecDeque<(u16, Option<u64>)>,
     /// The next answer to a request with this in its path breaks off; what was asked for is done.
     loses: Option<String>,
+    /// The next request with this in its path is answered with this status.
+    refuses: Option<(String, u16)>,
     /// What a node makes of resizes of a pod: nothing is at once in force.
     fates: BTreeMap<(String, String), Fate>,
     /// Somebody else is the kubelet: here no resize is granted.
@@ -131,6 +133,7 @@ impl ApiServer {
             storm: VecDeque::new(),
             write_storm: VecDeque::new(),
             loses: None,
+            refuses: None,
             fates: BTreeMap::new(),
             has_kubelet: false,
             asked_for: Vec::new(),
@@ -350,6 +353,11 @@ impl ApiServer {
         self.known.lock().unwrap().write_storm.len()
     }
 
+    /// The next request with this in its path is refused with a status.
+    pub(crate) fn refuses(&self, path: &str, status: u16) {
+        self.known.lock().unwrap().refuses = Some((path.to_owned(), status));
+    }
+
     /// The answer to the next request with this in its path is lost on the way.
     pub(crate) fn loses(&self, path: &str) {
         self.known.lock().unwrap().loses = Some(path.to_owned());
@@ -488,6 +496,10 @@ async fn answered(known: Arc<Mutex<Known>>, request: Request<Body>) -> Response 
     };
     if let Some((status, seconds)) = refused {
         return rest::storm(status, seconds);
+    }
+    let refused = known.lock().unwrap().refuses.take_if(|(part, _)| path.contains(part.as_str()));
+    if let Some((_, status)) = refused {
+        return rest::storm(status, None);
     }
     let parameters = head.uri.query().unwrap_or_default().split('&').filter_map(|part| {
         let (key, value) = part.split_once('=')?;
