@@ -324,7 +324,7 @@ async fn definitions_that_are_missing_are_told_and_refusals_pass() {
     assert_eq!((api.write_storm_left(), api.storm_left()), (0, 0));
 
     // The namespace is being deleted: what is gone is no trouble for long, and others go on.
-    api.write_storm(1, 404, None);
+    api.refuses("/going/status", 404);
     api.put(own("going", of_deployment("w0")));
     until(|| async { verbose(&running).await.contains("shop/going: status 404").then_some(()) }).await;
     api.delete(OWN, "shop", "going");
