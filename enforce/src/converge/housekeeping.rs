@@ -118,7 +118,8 @@ impl Converger {
         }
     }
 
-    /// `None` while those who bind by path or unit have not told all they see, or units cannot be looked for; then whether every runtime and engine has.
+    /// `None` while those who bind by path or unit have not told all they see, or units cannot be looked for; then whether
+    /// every runtime and engine has.
     fn sources_said(&self) -> Option<bool> {
         let sources = &self.parts.context.config.sources;
         let of = |kind: SourceKind| self.snapshots.sources().filter(move |update| update.source == kind);

@@ -103,8 +103,8 @@ mod tests {
     use evenkeel_host::fake::FakeKernel;
     use evenkeel_host::hierarchy::{CgroupMode, Controller};
 
-    #[test]
-    fn one_that_cannot_be_read_is_looked_at_until_it_can() {
+    /// A container whose cgroup the runtime has not made in one hierarchy, found now.
+    fn without_cpu() -> (FakeKernel, Incomplete, Instant) {
         let kernel = FakeKernel::new(CgroupMode::V1);
         kernel.with(|state| {
             state.add_cgroup("/c");
@@ -112,6 +112,12 @@ mod tests {
         });
         let (mut incomplete, now) = (Incomplete::default(), Instant::now());
         incomplete.found(&kernel, 1, &kernel.cgroup("/c").unwrap(), now);
+        (kernel, incomplete, now)
+    }
+
+    #[test]
+    fn one_that_cannot_be_read_is_looked_at_until_it_can() {
+        let (kernel, mut incomplete, _) = without_cpu();
         kernel.with(|state| state.lacks_descriptors = true);
         for _ in 0..2 * LOOKS.len() {
             let due = incomplete.due().unwrap();
@@ -127,13 +133,7 @@ mod tests {
 
     #[test]
     fn one_that_vanished_is_looked_at_no_sooner_and_in_the_end_no_more() {
-        let kernel = FakeKernel::new(CgroupMode::V1);
-        kernel.with(|state| {
-            state.add_cgroup("/c");
-            state.set_missing("/c", &[Controller::Cpu]);
-        });
-        let (mut incomplete, now) = (Incomplete::default(), Instant::now());
-        incomplete.found(&kernel, 1, &kernel.cgroup("/c").unwrap(), now);
+        let (kernel, mut incomplete, now) = without_cpu();
         kernel.with(|state| state.remove_cgroup("/c"));
         for after in LOOKS {
             assert_eq!(incomplete.due(), Some(now + after));

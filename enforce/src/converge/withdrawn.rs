@@ -136,7 +136,8 @@ impl Withdrawn {
         self.unwished = news.iter().map(key).collect();
         let count = |knob, outcome: &Outcome| stats.count(knob, outcome);
         let (drafts, failed) = give_back(env.reader, env.writer, env.journal, again, count);
-        let again = !(self.unwished.is_empty() && held.is_empty() && all_said && table.is_whole());
+        let all_seen = all_said && table.is_whole() && owned.unread().next().is_none();
+        let again = !(self.unwished.is_empty() && held.is_empty() && all_seen);
         let next = if failed { Some(RETRY) } else { again.then_some(PERIOD) };
         self.due = next.map(|after| now + after);
         drafts
