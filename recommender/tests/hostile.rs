@@ -7,13 +7,12 @@ use crate::common;
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
 
 use common::{Agent, At, Link, Running, http, http_on, until};
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::recommender_service_client::RecommenderServiceClient;
 use evenkeel_recommender::config::Config;
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use evenkeel_tests::disk::SmallDisk;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tonic::Code;
@@ -408,29 +407,6 @@ async fn a_store_that_was_deleted_is_noticed_and_nothing_more_is_acknowledged() 
     assert_eq!(said, None);
 }
 
-/// A small file system, unmounted when it is dropped; nothing where we may not mount.
-struct Small<'a>(&'a Path);
-
-impl<'a> Small<'a> {
-    fn mount(at: &'a Path, bytes: usize) -> Option<Self> {
-        let options = format!("size={bytes},mode=0700");
-        match mount(Some("tmpfs"), at, Some("tmpfs"), MsFlags::empty(), Some(options.as_str())) {
-            Ok(()) => Some(Self(at)),
-            Err(error) => {
-                assert!(std::env::var_os("CI").is_none(), "cannot mount: {error}");
-                eprintln!("skipped: mounting needs root: {error}");
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Small<'_> {
-    fn drop(&mut self) {
-        let _left = umount2(self.0, MntFlags::MNT_DETACH);
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_that_fills_the_disk_is_trimmed_without_a_person() {
     // What is left when a frame finds no room matters: whether a checkpoint still finds some.
@@ -442,7 +418,7 @@ async fn a_log_that_fills_the_disk_is_trimmed_without_a_person() {
 async fn a_full_disk_is_survived(disk: usize) {
     const FRAME: usize = 100 << 10;
     let dir = tempfile::tempdir().unwrap();
-    let Some(_small) = Small::mount(dir.path(), disk) else { return };
+    let Some(_small) = SmallDisk::mount(dir.path(), disk) else { return };
     let running = Running::start(dir.path(), |config| {
         // Nothing but the disk asks for a checkpoint.
         config.log.checkpoint_interval = evenkeel_recommender::config::Span::from_secs(3600);
@@ -476,7 +452,7 @@ async fn a_full_disk_is_survived(disk: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_on_a_full_disk_is_told_and_the_room_is_kept_once_there_is_some() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(_small) = Small::mount(dir.path(), 8 << 20) else { return };
+    let Some(_small) = SmallDisk::mount(dir.path(), 8 << 20) else { return };
     let state = dir.path().join("state");
     Running::start(&state, |_| {}).await.stop().await;
     fs::remove_file(state.join("reserve")).unwrap();

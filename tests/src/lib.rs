@@ -15,6 +15,7 @@ pub mod chance;
 pub mod chart;
 pub mod daemon;
 pub mod debian13;
+pub mod disk;
 pub mod figures;
 pub mod image;
 pub mod kubelet;

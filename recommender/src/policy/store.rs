@@ -354,53 +354,32 @@ mod tests {
         assert_eq!(seen(&mut store, &["f", "new", "g"], 9), [7, 9, 7]);
     }
 
-    /// A small file system that this thread alone sees; gone when it ends. False where we may not mount.
-    fn mount_small(at: &Path) -> bool {
-        use nix::mount::{MsFlags, mount};
-        const NONE: Option<&str> = None;
-        let mounted = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS)
-            .and_then(|()| mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE))
-            .and_then(|()| {
-                mount(Some("tmpfs"), at, Some("tmpfs"), MsFlags::empty(), Some("size=256k,mode=700"))
-            });
-        if let Err(error) = mounted {
-            assert!(std::env::var_os("CI").is_none(), "cannot mount: {error}");
-            eprintln!("skipped: mounting needs root: {error}");
-        }
-        mounted.is_ok()
-    }
-
     #[test]
     fn a_change_that_was_told_as_failed_is_none_after_a_restart_either() {
         let dir = tempfile::tempdir().unwrap();
-        let full = || {
-            if !mount_small(dir.path()) {
-                return;
-            }
-            let (policies, ballast) = (dir.path().join("policies"), dir.path().join("ballast"));
-            let mut store = Store::open(&policies).unwrap();
-            store.apply(policy("a", "auto"), 1).unwrap();
-            let _until_full = std::fs::write(&ballast, vec![0; 1 << 20]);
-            for at in 0.. {
-                // The segment's last page has room still.
-                match store.apply(policy("filler", "auto"), at) {
-                    Ok(()) => drop(store.delete("default", "filler")),
-                    Err(error) => {
-                        assert!(matches!(error, LogError::NoSpace { .. }), "{error}");
-                        break;
-                    }
+        let Some(_disk) = evenkeel_tests::disk::SmallDisk::mount(dir.path(), 256 << 10) else { return };
+        let (policies, ballast) = (dir.path().join("policies"), dir.path().join("ballast"));
+        let mut store = Store::open(&policies).unwrap();
+        store.apply(policy("a", "auto"), 1).unwrap();
+        let _until_full = std::fs::write(&ballast, vec![0; 1 << 20]);
+        for at in 0.. {
+            // The segment's last page has room still.
+            match store.apply(policy("filler", "auto"), at) {
+                Ok(()) => drop(store.delete("default", "filler")),
+                Err(error) => {
+                    assert!(matches!(error, LogError::NoSpace { .. }), "{error}");
+                    break;
                 }
             }
-            let before = names(&store);
-            assert!(store.apply(policy("b", "auto"), 2).is_err() && store.delete("default", "a").is_err());
-            std::fs::remove_file(&ballast).unwrap();
-            drop(store);
-            let mut store = Store::open(&policies).unwrap();
-            assert_eq!(names(&store), before);
-            store.apply(policy("c", "auto"), 3).unwrap();
-            assert!(names(&store).contains(&("c".to_owned(), 3)));
-        };
-        std::thread::scope(|scope| scope.spawn(full).join().unwrap());
+        }
+        let before = names(&store);
+        assert!(store.apply(policy("b", "auto"), 2).is_err() && store.delete("default", "a").is_err());
+        std::fs::remove_file(&ballast).unwrap();
+        drop(store);
+        let mut store = Store::open(&policies).unwrap();
+        assert_eq!(names(&store), before);
+        store.apply(policy("c", "auto"), 3).unwrap();
+        assert!(names(&store).contains(&("c".to_owned(), 3)));
     }
 
     #[test]
