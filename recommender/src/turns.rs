@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Whether an answer is still wanted.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +35,9 @@ pub(crate) enum NoTurn {
     /// A fault in the program.
     Fault,
 }
+
+/// Work that tells its result itself.
+type BoxedWork = Box<dyn FnOnce(&StillWanted) + Send>;
 
 /// The turns of one kind of work.
 #[derive(Debug, Clone)]
@@ -121,21 +124,30 @@ impl Turns {
         patience: Duration,
         work: impl FnOnce(&StillWanted) -> T + Send + 'static,
     ) -> Result<T, NoTurn> {
+        let (answer, answered) = oneshot::channel();
+        // Nobody waits for one that was given up.
+        let work = move |wanted: &StillWanted| drop(answer.send(work(wanted)));
+        self.run_boxed(place, patience, Box::new(work)).await?;
+        answered.await.map_err(|_| NoTurn::Fault)
+    }
+
+    /// The same for all kinds of work: what a thread and a timer need is compiled once, not for each question.
+    async fn run_boxed(&self, place: QueueSlot, patience: Duration, work: BoxedWork) -> Result<(), NoTurn> {
         let wanted = StillWanted::default();
         let mut asking = Asking { wanted: wanted.clone(), counters: &self.counters, is_done: false };
         let running = Arc::clone(&self.running);
-        let answer = async {
+        let done = async {
             let turn = running.acquire_owned().await.map_err(|_| NoTurn::Fault)?;
             let worked = tokio::task::spawn_blocking(move || {
                 // Both are held until the work has ended, also when nobody waits for it any more.
                 let _held = (turn, place);
-                work(&wanted)
+                work(&wanted);
             });
             worked.await.map_err(|_| NoTurn::Fault)
         };
-        let answer = tokio::time::timeout(patience, answer).await.map_err(|_| NoTurn::Late)?;
+        let done = tokio::time::timeout(patience, done).await.map_err(|_| NoTurn::Late)?;
         asking.is_done = true;
-        answer
+        done
     }
 }
 
