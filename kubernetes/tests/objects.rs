@@ -8,7 +8,7 @@ use crate::apiserver::ApiServer;
 use crate::apiserver::definition::Definition;
 use evenkeel_kubernetes::objects::{
     AUTOSCALERS, ApiError, Asking, Autoscaler, Checkpoint, CheckpointHistogram, CheckpointStatus, KINDS,
-    NAME, OWN, ObjectPods, PodEvent, Resolved, TargetRef, Targets, is_same, patch, status,
+    NAME, OWN, ObjectEvent, ObjectPods, Resolved, TargetRef, Targets, is_same, patch, status,
 };
 use evenkeel_kubernetes::{ApiSource, Pace, WatchState};
 use http::Request;
@@ -364,16 +364,18 @@ async fn checkpoints_and_events_are_written_and_written_again() {
             "weights that are gone are taken out"
         );
     }
-    let event = PodEvent {
-        by: "evenkeel.dev/agent",
+    let event = ObjectEvent {
+        api_version: "v1".into(),
+        kind: "Pod".into(),
         namespace: namespace.clone(),
-        pod: "web-1".into(),
+        name: "web-1".into(),
         uid: "00000000-0000-4000-8000-000000000001".into(),
         container: Some("main".into()),
-        node: "node-1".into(),
         reason: "OOMKill",
         action: "Kill",
         is_warning: true,
+        controller: "evenkeel.dev/agent",
+        instance: "node-1".into(),
         note: "killed".into(),
         at: "2026-11-21T01:43:47.216099Z".into(),
         number: 1,
@@ -381,10 +383,10 @@ async fn checkpoints_and_events_are_written_and_written_again() {
     api.tell(&event).await.unwrap();
     assert!(matches!(api.tell(&event).await, Err(ApiError::Conflict(_))));
     api.tell_again(&event, 2, "2026-11-21T01:44:47.000000Z").await.unwrap();
-    let place = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events/{}", event.name());
+    let place = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events/{}", event.event_name());
     let made = cluster.ask("GET", &place, &Value::Null).await;
     assert_eq!((&made["series"]["count"], &made["reason"]), (&json!(2), &json!("OOMKill")));
-    let other = PodEvent { number: 2, ..event };
+    let other = ObjectEvent { number: 2, ..event };
     assert!(matches!(api.tell_again(&other, 2, &other.at).await, Err(ApiError::Absent(_))));
     cluster.end().await;
 }

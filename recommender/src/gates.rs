@@ -24,6 +24,7 @@ use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use crate::api::Context;
+use crate::events::{EventRecorder, event_time};
 use crate::recommend::pod::{self, PodAdvice};
 use crate::serve::ended;
 
@@ -78,7 +79,7 @@ pub(crate) async fn run(context: Context, stopped: watch::Receiver<bool>) {
 
 /// Frees pods that are over the deadline; for who knows nothing else of them.
 pub(crate) async fn lift_late(api: ApiServer, deadline: Duration) {
-    let mut said = String::new();
+    let (mut said, recorder) = (String::new(), EventRecorder::start(api.clone()));
     loop {
         tokio::time::sleep(LATE / 4).await;
         let now = now_usec();
@@ -96,7 +97,7 @@ pub(crate) async fn lift_late(api: ApiServer, deadline: Duration) {
         let is_late = |pod: &&Value| OURS.is_on(pod) && age(pod, now) > deadline + LATE;
         for pod in pods.iter().filter(is_late).take(A_LOOK) {
             let why = "no recommender freed it in time";
-            freed(&api, pod, "GateDeadline", why).await;
+            freed(&api, &recorder, pod, "GateDeadline", why).await;
         }
     }
 }
@@ -105,6 +106,7 @@ pub(crate) async fn lift_late(api: ApiServer, deadline: Duration) {
 #[derive(Debug)]
 struct GateController {
     api: ApiServer,
+    recorder: EventRecorder,
     deadline: Duration,
     /// Pods whose resize was refused, by uid: when, and why.
     refused: HashMap<String, (Instant, String)>,
@@ -115,7 +117,15 @@ struct GateController {
 
 impl GateController {
     fn new(api: ApiServer, deadline: Duration) -> Self {
-        Self { api, deadline, refused: HashMap::new(), deleted: HashMap::new(), said: String::new() }
+        let recorder = EventRecorder::start(api.clone());
+        Self {
+            api,
+            recorder,
+            deadline,
+            refused: HashMap::new(),
+            deleted: HashMap::new(),
+            said: String::new(),
+        }
     }
 
     async fn look(&mut self, context: &Context) {
@@ -161,11 +171,11 @@ impl GateController {
         let recent =
             self.refused.get(&uid).filter(|(at, _)| at.elapsed() < AGAIN).map(|(_, why)| why.clone());
         match (verdict, recent) {
-            (GateDecision::Lift(reason, why), _) => freed(&self.api, pod, reason, &why).await,
-            (_, Some(why)) if is_over => freed(&self.api, pod, "GateDeadline", &why).await,
+            (GateDecision::Lift(reason, why), _) => freed(&self.api, &self.recorder, pod, reason, &why).await,
+            (_, Some(why)) if is_over => freed(&self.api, &self.recorder, pod, "GateDeadline", &why).await,
             (GateDecision::Wait(what), _) if is_over => {
                 let why = format!("{what} after {} s", self.deadline.as_secs());
-                freed(&self.api, pod, "GateDeadline", &why).await
+                freed(&self.api, &self.recorder, pod, "GateDeadline", &why).await
             }
             (GateDecision::Wait(_), _) | (GateDecision::Resize(..), Some(_)) => false,
             (GateDecision::Resize(spec, why), None) => self.resize(pod, &uid, &spec, &why).await,
@@ -177,7 +187,7 @@ impl GateController {
         let at =
             PodAt { namespace: text("namespace"), name: text("name"), uid, version: text("resourceVersion") };
         match self.api.resize(at, spec).await {
-            Ok(()) => freed(&self.api, pod, "RequestsSet", why).await,
+            Ok(()) => freed(&self.api, &self.recorder, pod, "RequestsSet", why).await,
             Err(ApiError::Conflict(_) | ApiError::Later(..) | ApiError::Silent(_)) => false,
             Err(refused) => {
                 let refused = format!("its resize was refused: {refused}");
@@ -197,8 +207,8 @@ impl GateController {
         }
         match self.api.delete_pod(pod).await {
             Ok(()) => {
-                tell(&self.api, pod, "GatedPodDeleted", &format!("{why}; {} makes it anew", controller.kind))
-                    .await;
+                let why = format!("{why}; {} makes it anew", controller.kind);
+                self.recorder.record(about(pod, "GatedPodDeleted", "Gate", false, &why));
                 self.deleted.insert(controller.uid, Instant::now());
                 true
             }
@@ -298,25 +308,24 @@ pub(crate) fn now_usec() -> u64 {
 }
 
 /// Frees a pod and says why; whether it is free.
-async fn freed(api: &ApiServer, pod: &Value, reason: &'static str, why: &str) -> bool {
+async fn freed(
+    api: &ApiServer,
+    recorder: &EventRecorder,
+    pod: &Value,
+    reason: &'static str,
+    why: &str,
+) -> bool {
     let (namespace, name) = (&pod["metadata"]["namespace"], &pod["metadata"]["name"]);
     match api.lift(OURS, pod).await {
         Ok(()) => {
             info!(%namespace, pod = %name, reason, why, "a gated pod was freed");
-            tell(api, pod, reason, why).await;
+            recorder.record(about(pod, reason, "Gate", reason == "GateDeadline", why));
             true
         }
         Err(error) => {
             debug!(%error, pod = %name, "ignoring that a gate was not lifted: it is tried again");
             false
         }
-    }
-}
-
-async fn tell(api: &ApiServer, pod: &Value, reason: &'static str, why: &str) {
-    let event = about(pod, reason, "Gate", reason == "GateDeadline", why);
-    if let Err(error) = api.tell_object(&event).await {
-        debug!(%error, "ignoring that an event was not written");
     }
 }
 
@@ -329,22 +338,21 @@ pub(crate) fn about(
     why: &str,
 ) -> ObjectEvent {
     let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
-    let number = now_usec();
-    let at = i64::try_from(number).ok().and_then(|usec| Timestamp::from_microsecond(usec).ok());
     ObjectEvent {
         api_version: "v1".to_owned(),
         kind: "Pod".to_owned(),
         namespace: text("namespace"),
         name: text("name"),
         uid: text("uid"),
+        container: None,
         reason,
         action,
         is_warning,
         controller: "evenkeel.dev/recommender",
         instance: "evenkeel-recommender".to_owned(),
         note: why.to_owned(),
-        at: format!("{:.6}", at.unwrap_or_default()),
-        number,
+        at: event_time(now_usec()),
+        number: 0,
     }
 }
 

@@ -19,6 +19,7 @@ use tracing::{debug, info, warn};
 
 use crate::api::Context;
 use crate::api::convert::live_now;
+use crate::events::EventRecorder;
 use crate::gates::{about, now_usec};
 use crate::serve::ended;
 
@@ -141,7 +142,8 @@ pub(crate) async fn run(context: Context, stopped: watch::Receiver<bool>) {
         Ok(api) => api,
         Err(error) => return warn!(%error, "the CPU of starts is not given back"),
     };
-    let mut keeper = StartController { api, seen: HashMap::new(), said: String::new() };
+    let recorder = EventRecorder::start(api.clone());
+    let mut keeper = StartController { api, recorder, seen: HashMap::new(), said: String::new() };
     let looks = async {
         loop {
             tokio::time::sleep(LOOK).await;
@@ -157,6 +159,7 @@ pub(crate) async fn run(context: Context, stopped: watch::Receiver<bool>) {
 #[derive(Debug)]
 struct StartController {
     api: ApiServer,
+    recorder: EventRecorder,
     /// By uid.
     seen: HashMap<String, StartObservation>,
     said: String,
@@ -227,8 +230,7 @@ impl StartController {
             Err(refused) => {
                 let is_first = seen.refused.replace(Instant::now()).is_none();
                 if is_first {
-                    self.tell(pod, "StartupBoostStays", true, &format!("{refused}; tried again each minute"))
-                        .await;
+                    self.tell(pod, "StartupBoostStays", true, &format!("{refused}; tried again each minute"));
                 }
                 is_first
             }
@@ -240,7 +242,7 @@ impl StartController {
             Ok(()) => {
                 let (namespace, name) = (&pod["metadata"]["namespace"], &pod["metadata"]["name"]);
                 info!(%namespace, pod = %name, reason, why, "the CPU of a start was given back");
-                self.tell(pod, reason, reason != "StartupBoostEnded", why).await;
+                self.tell(pod, reason, reason != "StartupBoostEnded", why);
                 true
             }
             Err(error) => {
@@ -250,10 +252,8 @@ impl StartController {
         }
     }
 
-    async fn tell(&self, pod: &Value, reason: &'static str, is_warning: bool, why: &str) {
-        if let Err(error) = self.api.tell_object(&about(pod, reason, "Resize", is_warning, why)).await {
-            debug!(%error, "ignoring that an event was not written");
-        }
+    fn tell(&self, pod: &Value, reason: &'static str, is_warning: bool, why: &str) {
+        self.recorder.record(about(pod, reason, "Resize", is_warning, why));
     }
 }
 

@@ -108,6 +108,8 @@ async fn a_gated_pod_is_resized_and_freed_when_its_image_is_known() {
     );
     pod["metadata"]["creationTimestamp"] = now();
     api.put(pod);
+    // What it is told is tried again.
+    api.refuses("/events", 500);
     let mut agent = Agent::new(1, &["web:1"]);
     let mut link = agent.connect(running.grpc).await;
     link.send(agent.measure(70)).await;

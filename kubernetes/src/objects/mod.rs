@@ -19,7 +19,7 @@ pub(crate) use ask::{collection, place};
 pub use autoscaler::{Autoscaler, ContainerPolicy, NAME, ResourcePolicy, Spec, TargetRef};
 pub use checkpoint::{CHECKPOINTS, Checkpoint, CheckpointHistogram, CheckpointStatus};
 pub use condition::PodCondition;
-pub use event::{ObjectEvent, PodEvent};
+pub use event::ObjectEvent;
 pub use following::{AUTOSCALERS, Asking, KINDS, OWN};
 pub use kept::{Key, ObjectCache};
 pub use meta::Meta;

@@ -98,6 +98,11 @@ impl Conditions {
         self.waiting.front()
     }
 
+    /// The next one has no such pod: it is tried again where a later look finds one.
+    pub(super) fn pass(&mut self) {
+        self.waiting.pop_front();
+    }
+
     /// The next one was written, or never will be: it is not tried again before it changes.
     pub(super) fn done(&mut self) {
         if let Some(condition) = self.waiting.pop_front() {

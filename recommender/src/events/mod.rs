@@ -6,11 +6,15 @@
 //!
 //! With `kubernetes.conditions`, the classes of pods' containers are told as a condition of theirs, too (`conditions`).
 //!
-//! What is to be told is counted in `tally`; here is what follows from an answer. Told is what arrives while this process runs, of pods that the
+//! What is to be told is counted in `tally`; here is what follows from an answer. What this process does to objects itself is told by its
+//! `EventRecorder`, and `series` counts both. Told is what arrives while this process runs, of pods that the
 //! API server places on the node that tells; what is lost while the API server is away for long is counted.
 
 mod backlog;
 mod conditions;
+mod pause;
+mod recorder;
+mod series;
 mod tally;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +24,6 @@ use std::time::{Duration, Instant};
 use evenkeel_kubernetes::objects::ApiError;
 use evenkeel_kubernetes::{ApiServer, ConnectError};
 use evenkeel_store::state::NodeDecision;
-use jiff::Timestamp;
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
@@ -30,23 +33,20 @@ use crate::followed::Followed;
 use crate::serve::ended;
 use backlog::{Cursor, EventBacklog};
 use conditions::Conditions;
-use tally::{Due, EventTally};
+pub(crate) use pause::ApiPause;
+pub(crate) use recorder::EventRecorder;
+use series::A_SECOND;
+pub(crate) use series::event_time;
+use tally::DecisionTally;
 
 /// How often decisions are looked for.
 const LOOK: Duration = Duration::from_secs(1);
 /// Decisions that are taken in at once; of more than these the newest count.
 const AT_ONCE: u64 = 2_000;
-/// Events that are written in a second, and conditions.
-const A_SECOND: usize = 10;
 /// How long before it takes over a leader may have been gone: a Lease lasts 15 s, and is looked at every 2 s.
 const GONE: Duration = Duration::from_secs(20);
 /// Decisions that are remembered as seen.
 const SEEN: usize = 4_096;
-/// The shortest and the longest pause after the API server gave no answer or asked for patience.
-const PAUSES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(120));
-/// How long nothing is written where who writes may not.
-const FORBIDDEN: Duration = Duration::from_secs(300);
-
 /// Who writes events, and what came of it.
 #[derive(Debug)]
 pub(crate) struct Events {
@@ -125,8 +125,7 @@ pub(crate) async fn run(context: Context, stopped: watch::Receiver<bool>) {
         (Some(events), Some(followed)) => (Arc::clone(events), Arc::clone(followed)),
         _ => return,
     };
-    let mut writer =
-        EventWriter { tally: EventTally::new(context.engine.now_usec()), pause: None, failures: 0 };
+    let mut writer = EventWriter::default();
     let (mut cursor, mut held) = (Cursor::default(), EventBacklog::default());
     let mut conditions = Conditions::default();
     let (of_events, of_conditions) = events.kinds;
@@ -154,16 +153,16 @@ pub(crate) async fn run(context: Context, stopped: watch::Receiver<bool>) {
             }
             events.conditions_waiting.store(conditions.waiting() as u64, Ordering::Relaxed);
             events.dropped.store(writer.tally.dropped, Ordering::Relaxed);
-            events.waiting.store(writer.tally.waiting() as u64, Ordering::Relaxed);
+            events.waiting.store(writer.tally.events.waiting() as u64, Ordering::Relaxed);
         }
     };
     tokio::select! { () = looks => {}, () = ended(stopped) => {} }
 }
 
+#[derive(Debug, Default)]
 struct EventWriter {
-    tally: EventTally,
-    pause: Option<Instant>,
-    failures: u32,
+    tally: DecisionTally,
+    pause: ApiPause,
 }
 
 impl EventWriter {
@@ -173,27 +172,21 @@ impl EventWriter {
             new.iter().filter(|event| followed.is_meant(&event.node.cluster))
         {
             let uid = |namespace: &str, pod: &str| followed.uid_on(&node.node, namespace, pod);
-            self.tally.take(decision, uid, &written(decision.time_usec), now);
+            self.tally.take(decision, uid, &event_time(decision.time_usec), now);
         }
     }
 
     async fn write(&mut self, events: &Events) {
-        for _ in 0..A_SECOND {
-            let now = Instant::now();
-            if self.pause.is_some_and(|until| now < until) {
+        for (key, due) in self.tally.events.due(Instant::now()) {
+            if self.pause.is_on() {
                 return;
             }
-            let Some((key, due)) = self.tally.due(now) else { return };
-            let answer = match &due {
-                Due::First(event) => events.api.tell(event).await,
-                Due::Again(event, count, at) => events.api.tell_again(event, *count, at).await,
-            };
-            match answer {
+            match due.write(&events.api).await {
                 Ok(()) => {
-                    self.tally.told(&key, &due, now);
+                    self.tally.events.told(&key, &due, Instant::now());
                     events.written.fetch_add(1, Ordering::Relaxed);
                     events.told(None);
-                    self.failures = 0;
+                    self.pause.end();
                 }
                 Err(error) if self.waits(events, "Kubernetes Events", &error) => {}
                 Err(error) => {
@@ -207,7 +200,7 @@ impl EventWriter {
     /// Conditions, at the same pace.
     async fn write_conditions(&mut self, events: &Events, conditions: &mut Conditions) {
         for _ in 0..A_SECOND {
-            if self.pause.is_some_and(|until| Instant::now() < until) {
+            if self.pause.is_on() {
                 return;
             }
             let Some(condition) = conditions.due() else { return };
@@ -215,11 +208,12 @@ impl EventWriter {
                 Ok(()) => {
                     events.conditions.fetch_add(1, Ordering::Relaxed);
                     events.told(None);
-                    self.failures = 0;
+                    self.pause.end();
                     conditions.done();
                 }
                 Err(error) if self.waits(events, "conditions of pods", &error) => {}
-                // The pod is gone, or another one by now.
+                // It is gone or another one, which the next look knows.
+                Err(ApiError::Absent(_) | ApiError::Conflict(_)) => conditions.pass(),
                 Err(error) => {
                     debug!(%error, "ignoring a condition that cannot be written");
                     conditions.done();
@@ -230,31 +224,12 @@ impl EventWriter {
 
     /// Whether it is to be tried again later, and until then nothing is written.
     fn waits(&mut self, events: &Events, what: &str, refused: &ApiError) -> bool {
-        match refused {
-            ApiError::Forbidden(why) => {
-                events.told(Some(format!("{what}: {why}")));
-                self.pause = Some(Instant::now() + FORBIDDEN);
-            }
-            ApiError::Later(why, after) => self.pause(events, what, why, *after),
-            ApiError::Silent(why) => self.pause(events, what, why, None),
-            _ => return false,
+        let why = self.pause.begin_after(refused);
+        if let Some(why) = why {
+            events.told(Some(format!("{what}: {why}")));
         }
-        true
+        why.is_some()
     }
-
-    fn pause(&mut self, events: &Events, what: &str, why: &str, after: Option<Duration>) {
-        let (least, most) = PAUSES;
-        let pause = least.saturating_mul(1 << self.failures.min(10)).max(after.unwrap_or_default()).min(most);
-        self.failures = self.failures.saturating_add(1);
-        self.pause = Some(Instant::now() + pause);
-        events.told(Some(format!("{what}: {why}")));
-    }
-}
-
-/// A time with six digits of a second, which the API asks for.
-fn written(usec: u64) -> String {
-    let at = i64::try_from(usec).ok().and_then(|usec| Timestamp::from_microsecond(usec).ok());
-    format!("{:.6}", at.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -263,15 +238,6 @@ mod tests {
     use evenkeel_store::key::NodeKey;
 
     use super::*;
-
-    #[test]
-    fn a_time_has_six_digits_of_a_second() {
-        for (usec, want) in
-            [(0, "1970-01-01T00:00:00.000000Z"), (1_795_225_427_216_099, "2026-11-21T01:43:47.216099Z")]
-        {
-            assert_eq!(written(usec), want);
-        }
-    }
 
     #[test]
     fn a_follower_tells_nothing_and_with_the_lead_what_came_shortly_before() {

@@ -1,20 +1,16 @@
 //! Owns which decisions become events, and when: equal ones are counted up as one, a pod has a bounded number, and so has everything that waits.
 //! Time is an argument.
 
-use std::collections::{HashMap, VecDeque};
-use std::time::{Duration, Instant};
+use std::collections::HashMap;
+use std::time::Instant;
 
-use evenkeel_kubernetes::objects::PodEvent;
+use evenkeel_kubernetes::objects::ObjectEvent;
 use evenkeel_proto::v1;
 
-/// How long an event is counted up after it last happened; later it is another one (`client-go`, `tools/events`: six minutes).
-const SERIES: Duration = Duration::from_secs(360);
-/// How often a series is written.
-const WRITTEN: Duration = Duration::from_secs(60);
+use super::series::{EventTally, MOST};
+
 /// Events of a pod at once, and how long one more takes (`client-go`, `tools/record`: 25, and one in five minutes).
 const OF_POD: (f64, f64) = (25.0, 300.0);
-/// Events and series that are remembered.
-const MOST: usize = 4_096;
 
 /// What a decision is as an event: reason, action, and whether somebody should look. Life cycle and single settings are none.
 const fn meaning(kind: &str) -> Option<(&'static str, &'static str, bool)> {
@@ -36,48 +32,19 @@ const fn meaning(kind: &str) -> Option<(&'static str, &'static str, bool)> {
 }
 
 /// Pod, container, kind and result.
-type Key = (String, String, String, String);
+pub(super) type Key = (String, String, String, String);
 
-/// One that is written, or is to be.
-#[derive(Debug)]
-struct EventSeries {
-    event: PodEvent,
-    count: u64,
-    /// What the API server was told; 0 before it was told anything.
-    told: u64,
-    told_at: Option<Instant>,
-    last: Instant,
-    last_at: String,
-}
-
-/// What is to be written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Due {
-    /// A new event.
-    First(PodEvent),
-    /// One that happened so often by now, and when last.
-    Again(PodEvent, u64, String),
-}
-
-/// Events that are counted.
+/// Decisions that are counted as events.
 #[derive(Debug, Default)]
-pub(super) struct EventTally {
-    series: HashMap<Key, EventSeries>,
-    /// Keys of those that the API server was told nothing of yet.
-    new: VecDeque<Key>,
+pub(super) struct DecisionTally {
+    pub(super) events: EventTally<Key>,
     /// What is left of a pod's, and when that was.
     of_pods: HashMap<String, (f64, Instant)>,
-    number: u64,
     /// Decisions of which nothing was told because there were too many.
     pub(super) dropped: u64,
 }
 
-impl EventTally {
-    /// One whose events have other names than those of the runs before.
-    pub(super) fn new(number: u64) -> Self {
-        Self { number, ..Self::default() }
-    }
-
+impl DecisionTally {
     /// Takes a decision in; `uid` says whose pod it is, nothing where it is not to be told. `at` is when it was made, RFC 3339.
     pub(super) fn take(
         &mut self,
@@ -93,44 +60,37 @@ impl EventTally {
         let container = decision.container.clone().unwrap_or_default();
         let whole = format!("{namespace}/{pod}");
         let key = (whole.clone(), container, decision.kind.clone(), decision.result.clone());
-        if let Some(series) =
-            self.series.get_mut(&key).filter(|series| now.duration_since(series.last) < SERIES)
-        {
-            series.count += 1;
-            (series.last, series.last_at) = (now, at.to_owned());
+        if self.events.count(&key, at, now) {
             return;
         }
         let Some(uid) = uid(namespace, pod) else { return };
-        self.forget(now);
-        if self.series.len() >= MOST || !self.may(&whole, now) {
+        if !self.events.has_room(now) || !self.may(&whole, now) {
             self.dropped += 1;
             return;
         }
-        self.number = self.number.wrapping_add(1);
         let done = decision.result == "done";
         let note = match decision.result.as_str() {
             "done" => decision.reason.clone(),
             "would-do" => format!("dry run, not done: {}", decision.reason),
             other => format!("{} ({other})", decision.reason),
         };
-        let event = PodEvent {
-            by: "evenkeel.dev/agent",
+        let event = ObjectEvent {
+            api_version: "v1".to_owned(),
+            kind: "Pod".to_owned(),
             namespace: namespace.to_owned(),
-            pod: pod.to_owned(),
+            name: pod.to_owned(),
             uid,
             container: decision.container.clone(),
-            node: decision.node.clone(),
             reason,
             action,
             is_warning: is_warning && (done || decision.result != "would-do"),
+            controller: "evenkeel.dev/agent",
+            instance: decision.node.clone(),
             note,
             at: at.to_owned(),
-            number: self.number,
+            number: 0,
         };
-        let series =
-            EventSeries { event, count: 1, told: 0, told_at: None, last: now, last_at: at.to_owned() };
-        self.series.insert(key.clone(), series);
-        self.new.push_back(key);
+        self.events.insert(key, event, now);
     }
 
     /// Whether a pod may have one more.
@@ -150,53 +110,18 @@ impl EventTally {
         may
     }
 
-    /// Forgets what is over and told.
-    fn forget(&mut self, now: Instant) {
-        self.series.retain(|_, one| one.told < one.count || now.duration_since(one.last) < SERIES);
-    }
-
-    /// What is to be written next: what is new, then the series that waited longest.
-    pub(super) fn due(&self, now: Instant) -> Option<(Key, Due)> {
-        if let Some(key) = self.new.front() {
-            return self.series.get(key).map(|one| (key.clone(), Due::First(one.event.clone())));
-        }
-        let is_due = |one: &&EventSeries| {
-            one.told > 0
-                && one.told < one.count
-                && one.told_at.is_none_or(|at| now.duration_since(at) >= WRITTEN)
-        };
-        let due = self.series.iter().filter(|(_, one)| is_due(one)).min_by_key(|(_, one)| one.told_at)?;
-        let (key, one) = due;
-        Some((key.clone(), Due::Again(one.event.clone(), one.count, one.last_at.clone())))
-    }
-
-    /// It was written.
-    pub(super) fn told(&mut self, key: &Key, due: &Due, now: Instant) {
-        if let Some(one) = self.series.get_mut(key) {
-            one.told = match due {
-                Due::First(_) => 1,
-                Due::Again(_, count, _) => *count,
-            };
-            one.told_at = Some(now);
-        }
-        self.new.retain(|other| other != key);
-    }
-
     /// It cannot be written, ever.
     pub(super) fn drop(&mut self, key: &Key) {
-        self.series.remove(key);
-        self.new.retain(|other| other != key);
+        self.events.forget(key);
         self.dropped += 1;
-    }
-
-    /// How many wait.
-    pub(super) fn waiting(&self) -> usize {
-        self.new.len()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use super::super::series::Due;
     use super::*;
 
     const AT: &str = "2026-11-21T01:43:47.216099Z";
@@ -213,25 +138,25 @@ mod tests {
         }
     }
 
-    fn taken(tally: &mut EventTally, decision: &v1::Decision, now: Instant) {
+    fn taken(tally: &mut DecisionTally, decision: &v1::Decision, now: Instant) {
         tally.take(decision, |namespace, _| (namespace == "shop").then(|| "u".to_owned()), AT, now);
     }
 
-    fn next(tally: &mut EventTally, now: Instant) -> Option<Due> {
-        let (key, due) = tally.due(now)?;
-        tally.told(&key, &due, now);
+    fn next(tally: &mut DecisionTally, now: Instant) -> Option<Due> {
+        let (key, due) = tally.events.due(now).into_iter().next()?;
+        tally.events.told(&key, &due, now);
         Some(due)
     }
 
     #[test]
     fn only_what_somebody_looks_for_is_an_event() {
-        let (now, mut tally) = (Instant::now(), EventTally::default());
+        let (now, mut tally) = (Instant::now(), DecisionTally::default());
         for kind in ["found", "set", "converged", "classified", "node", "agent", "source", "gone"] {
             taken(&mut tally, &decision("shop/web", kind, "done"), now);
         }
         taken(&mut tally, &v1::Decision { pod: None, ..decision("", "relieve", "done") }, now);
         taken(&mut tally, &decision("elsewhere/web", "oom-kill", "done"), now);
-        assert_eq!(tally.due(now), None);
+        assert_eq!(tally.events.due(now), []);
         for (kind, result, warns, note) in [
             ("oom-kill", "done", true, "over its limit"),
             ("evict", "would-do", false, "dry run, not done: over its limit"),
@@ -246,36 +171,36 @@ mod tests {
 
     #[test]
     fn equal_ones_are_one_and_a_pod_has_a_bounded_number() {
-        let (start, mut tally) = (Instant::now(), EventTally::default());
+        let (start, mut tally) = (Instant::now(), DecisionTally::default());
         let kill = decision("shop/web", "oom-kill", "done");
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         (0..5).for_each(|second| taken(&mut tally, &kill, at(second)));
         let Some(Due::First(first)) = next(&mut tally, at(5)) else { panic!("no event") };
-        assert_eq!(tally.due(at(6)), None, "a series is written once a minute");
+        assert_eq!(tally.events.due(at(6)), [], "a series is written once a minute");
         let Some(Due::Again(again, count, _)) = next(&mut tally, at(65)) else { panic!("no series") };
-        assert_eq!((again.name(), count), (first.name(), 5));
+        assert_eq!((again.event_name(), count), (first.event_name(), 5));
         taken(&mut tally, &kill, at(66));
         assert!(matches!(next(&mut tally, at(126)), Some(Due::Again(_, 6, _))));
         // Long after, it is another one.
         taken(&mut tally, &kill, at(1_000));
         let Some(Due::First(later)) = next(&mut tally, at(1_000)) else { panic!("no event") };
-        assert_ne!(later.name(), first.name());
+        assert_ne!(later.event_name(), first.event_name());
         // A pod that tells of a new container each time.
-        let mut tally = EventTally::default();
+        let mut tally = DecisionTally::default();
         for number in 0..100 {
             let mut kill = kill.clone();
             kill.container = Some(format!("c{number}"));
             taken(&mut tally, &kill, start);
         }
-        assert_eq!((tally.waiting(), tally.dropped), (25, 75));
+        assert_eq!((tally.events.waiting(), tally.dropped), (25, 75));
         taken(&mut tally, &decision("shop/db", "kill", "done"), start);
-        assert_eq!(tally.waiting(), 26, "others go on");
+        assert_eq!(tally.events.waiting(), 26, "others go on");
         // So many pods that there is no room.
         (0..10_000)
             .for_each(|pod| taken(&mut tally, &decision(&format!("shop/p{pod}"), "kill", "done"), start));
-        assert!(tally.series.len() == MOST && tally.of_pods.len() <= MOST);
-        let (key, _) = tally.due(start).unwrap();
+        assert!(tally.events.waiting() == MOST && tally.of_pods.len() <= MOST);
+        let (key, _) = tally.events.due(start).swap_remove(0);
         tally.drop(&key);
-        assert_eq!(tally.waiting(), MOST - 1);
+        assert_eq!(tally.events.waiting(), MOST - 1);
     }
 }

@@ -12,6 +12,7 @@ use evenkeel_model::quantity::Quantity;
 use serde_json::Value;
 
 use super::{RecommendedObjects, StatusRefusal};
+use crate::events::ApiPause;
 
 /// How often a status is written that only moved: as often as the Vertical Pod Autoscaler's recommender does (`--recommender-interval`).
 const EVERY: Duration = Duration::from_secs(60);
@@ -23,8 +24,6 @@ const APART: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(30);
 /// How long an object is left alone that may not be written, or whose status is refused.
 const REFUSED: Duration = Duration::from_secs(300);
-/// The shortest and the longest pause after the API server gave no answer or asked for patience.
-const PAUSES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(120));
 
 /// What an object should say.
 #[derive(Debug)]
@@ -59,8 +58,7 @@ enum Came {
 pub(super) struct StatusWriter {
     /// By uid.
     written: HashMap<String, WrittenStatus>,
-    pause: Option<Instant>,
-    failures: u32,
+    pause: ApiPause,
 }
 
 impl StatusWriter {
@@ -72,7 +70,7 @@ impl StatusWriter {
 
     /// Whether nothing is written for a while.
     pub(super) fn is_pausing(&self) -> bool {
-        self.pause.is_some_and(|until| Instant::now() < until)
+        self.pause.is_on()
     }
 
     /// The object as it is: what was just written into it may not have come back yet.
@@ -165,7 +163,7 @@ impl StatusWriter {
                 };
                 objects.refused(None);
                 objects.writes.fetch_add(1, Ordering::Relaxed);
-                self.failures = 0;
+                self.pause.end();
                 Came::Written
             }
             // It comes as it is now, and is looked at again then.
@@ -187,10 +185,7 @@ impl StatusWriter {
     fn pause(&mut self, objects: &RecommendedObjects, why: StatusRefusal, after: Option<Duration>) -> Came {
         objects.failures.fetch_add(1, Ordering::Relaxed);
         objects.refused(Some(why));
-        let (least, most) = PAUSES;
-        let pause = least.saturating_mul(1 << self.failures.min(10)).max(after.unwrap_or_default()).min(most);
-        self.failures = self.failures.saturating_add(1);
-        self.pause = Some(Instant::now() + pause);
+        self.pause.begin(after);
         Came::Over
     }
 }

@@ -33,6 +33,7 @@ use tracing::{info, warn};
 
 use crate::api::Context;
 use crate::config::{KubernetesSection, UpdaterMode};
+use crate::events::EventRecorder;
 use crate::followed::Followed;
 use crate::serve::ended;
 use measured::Remembered;
@@ -50,6 +51,7 @@ const QUIET: u32 = 10;
 #[derive(Debug)]
 pub(crate) struct Updater {
     api: ApiServer,
+    recorder: EventRecorder,
     pub(crate) told: UpdaterStatus,
     trouble: Mutex<Option<String>>,
 }
@@ -64,7 +66,8 @@ impl Updater {
             return Ok(None);
         }
         let api = ApiServer::at(&section.source()).await?;
-        Ok(Some(Arc::new(Self { api, told: UpdaterStatus::default(), trouble: Mutex::default() })))
+        let recorder = EventRecorder::start(api.clone());
+        Ok(Some(Arc::new(Self { api, recorder, told: UpdaterStatus::default(), trouble: Mutex::default() })))
     }
 
     /// Why pods are not changed.

@@ -31,9 +31,10 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::config::{Config, WebhookMode, WebhookSection};
+use crate::events::EventRecorder;
 use crate::gates::lift_late;
 use crate::serve::{stop_signal, tell_warnings, unblock_signals};
-use events::Events;
+use events::AdmissionEvents;
 use objects::ReplicaObjects;
 
 /// Certificates are looked at so often, and the registration.
@@ -123,9 +124,8 @@ async fn parts(config: &Config, tasks: &mut JoinSet<()>) -> anyhow::Result<Arc<W
     let section = &config.webhook;
     let mut webhook = Webhook::new(options(section)?, Advisor::new(&section.recommender, section.trust()));
     if section.events {
-        let (events, writer) = Events::new(ApiServer::at(&config.kubernetes.source()).await?);
-        webhook = webhook.telling(Arc::new(events));
-        tasks.spawn(writer.run());
+        let api = ApiServer::at(&config.kubernetes.source()).await?;
+        webhook = webhook.telling(Arc::new(AdmissionEvents(EventRecorder::start(api))));
     }
     if section.gates {
         let api = ApiServer::at(&config.kubernetes.source()).await?;

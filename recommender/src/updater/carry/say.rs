@@ -1,15 +1,15 @@
 //! Telling of steps: Events, the audit record, steps that were not taken.
 
-use evenkeel_kubernetes::objects::PodEvent;
+use evenkeel_kubernetes::objects::ObjectEvent;
 use evenkeel_updater::{PlannedStep, PodAction, Reason, SkippedStep, Workload};
-use jiff::Timestamp;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::super::Updater;
 use super::super::told::left;
 use super::{FROM, MOST_EVENTS};
 use crate::api::Context;
 use crate::audit::{Object, Ticket};
+use crate::events::event_time;
 
 /// Tells of a step that was taken: in the log, and as an Event of its pod where these are written.
 pub(super) async fn say(updater: &Updater, context: &Context, action: &PlannedStep) {
@@ -19,7 +19,6 @@ pub(super) async fn say(updater: &Updater, context: &Context, action: &PlannedSt
     if !context.config.now().kubernetes.events || action.deed == PodAction::Note {
         return;
     }
-    let usec = context.engine.now_usec();
     // The kubelet's own word for a pod that goes for the sake of its node.
     let is_offer = action.reason == Reason::Offered;
     let (word, verb) = match &action.deed {
@@ -32,22 +31,31 @@ pub(super) async fn say(updater: &Updater, context: &Context, action: &PlannedSt
     } else {
         format!("{reason}: {why} (policy {policy})")
     };
-    let event = PodEvent {
-        namespace: namespace.clone(),
-        pod: pod.clone(),
-        uid: action.uid.clone(),
-        container: None,
-        by: "evenkeel.dev/updater",
-        node: action.node.clone(),
+    updater.recorder.record(ObjectEvent {
         reason: word,
         action: verb,
         is_warning: is_offer,
+        ..about(namespace, pod, &action.uid, &action.node, note, context.engine.now_usec())
+    });
+}
+
+/// That a running pod was left alone, and why.
+fn about(namespace: &str, pod: &str, uid: &str, node: &str, note: String, usec: u64) -> ObjectEvent {
+    ObjectEvent {
+        api_version: "v1".to_owned(),
+        kind: "Pod".to_owned(),
+        namespace: namespace.to_owned(),
+        name: pod.to_owned(),
+        uid: uid.to_owned(),
+        container: None,
+        reason: "LeftAloneByUpdater",
+        action: "Resize",
+        is_warning: true,
+        controller: "evenkeel.dev/updater",
+        instance: node.to_owned(),
         note,
-        at: time(usec),
-        number: usec,
-    };
-    if let Err(error) = updater.api.tell(&event).await {
-        warn!(%error, "an Event of a step was not written");
+        at: event_time(usec),
+        number: 0,
     }
 }
 
@@ -87,34 +95,12 @@ pub(crate) async fn say_left(updater: &Updater, context: &Context, all: &[Worklo
             continue;
         }
         told += 1;
-        let event = PodEvent {
-            namespace: namespace.clone(),
-            pod: pod.clone(),
-            uid: found.uid.clone(),
-            container: None,
-            by: "evenkeel.dev/updater",
-            node: found.node.clone(),
-            reason: "LeftAloneByUpdater",
-            action: "Resize",
-            is_warning: true,
-            note: format!("{word}: {why} (policy {policy})"),
-            at: time(usec),
-            number: usec + told as u64,
-        };
-        if let Err(error) = updater.api.tell(&event).await {
-            warn!(%error, "an Event of a pod that is left alone was not written");
-            return;
-        }
+        let note = format!("{word}: {why} (policy {policy})");
+        updater.recorder.record(about(namespace, pod, &found.uid, &found.node, note, usec));
     }
 }
 
 /// Whether a reason goes by itself with other steps: then it is told where steps are, and is no entry in the audit record.
 pub(super) const fn is_for_a_while(reason: Reason) -> bool {
     matches!(reason, Reason::UnderWay | Reason::CanaryWatched | Reason::Rate | Reason::Budget)
-}
-
-/// A time with six digits of a second, which the API asks for.
-pub(super) fn time(usec: u64) -> String {
-    let at = i64::try_from(usec).ok().and_then(|usec| Timestamp::from_microsecond(usec).ok());
-    format!("{:.6}", at.unwrap_or_default())
 }
