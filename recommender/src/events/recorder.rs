@@ -33,7 +33,7 @@ struct RecordedCounts {
 }
 
 /// Object by uid, and what happened to it.
-type Key = (String, String);
+type Key = (String, &'static str, String);
 
 impl EventRecorder {
     /// One whose events are written until nobody records any more.
@@ -85,9 +85,11 @@ impl EventWriter {
     }
 
     fn take(&mut self, event: ObjectEvent) {
-        let (key, now) = ((event.uid.clone(), event.note.clone()), Instant::now());
+        let (key, now) = ((event.uid.clone(), event.reason, event.note.clone()), Instant::now());
         if self.tally.count(&key, &event.at, now) {
-        } else if self.tally.has_room(now) {
+            return;
+        }
+        if self.tally.has_room(now) {
             self.tally.insert(key, event, now);
         } else {
             self.counts.dropped.fetch_add(1, Ordering::Relaxed);
@@ -96,6 +98,9 @@ impl EventWriter {
 
     /// Writes what may be written in a second; whether anything was.
     async fn write(&mut self) -> bool {
+        if self.pause.is_on() {
+            return false;
+        }
         let due = self.tally.due(Instant::now());
         for (key, due) in &due {
             if self.pause.is_on() {
