@@ -27,6 +27,8 @@ const NAMESPACE: &str = "Namespace";
 const NEEDED: [&str; 2] = ["Node", POD];
 /// Kinds without which it is not known which pods belong together.
 const OWNERS: [&str; 3] = [POD, "ReplicaSet", "Job"];
+/// Kinds that say how much pods may have, and how many may go.
+const BOUNDS: [&str; 4] = ["LimitRange", "Node", "PodDisruptionBudget", "ResourceQuota"];
 /// An API server that is well sends a bookmark about once a minute (as recorded of 1.36).
 const QUIET: Duration = Duration::from_secs(180);
 /// Kinds that are told one by one; further ones are counted.
@@ -119,13 +121,15 @@ impl Followed {
         if self.namespaces_are_known.load(Ordering::Relaxed) {
             return true;
         }
-        let waits = |status: &KindStatus| {
-            let is_to_come = matches!(status.state, WatchState::Listing | WatchState::Failing);
-            status.kind.name == NAMESPACE && !status.is_known && is_to_come
-        };
-        let is_known = !self.status().iter().any(waits);
+        let is_known =
+            !self.status().iter().any(|status| status.kind.name == NAMESPACE && is_to_come(status));
         self.namespaces_are_known.store(is_known, Ordering::Relaxed);
         is_known
+    }
+
+    /// Whether it is known how much pods may have. What may not be seen, or is not there, bounds nothing.
+    pub(crate) fn knows_bounds(&self) -> bool {
+        !self.status().iter().any(|status| BOUNDS.contains(&status.kind.name) && is_to_come(status))
     }
 
     /// How it stands with each kind.
@@ -196,6 +200,11 @@ impl Followed {
     pub(crate) fn trouble(&self) -> Option<String> {
         trouble(&self.status(), false)
     }
+}
+
+/// Whether a kind was never listed, and may be.
+fn is_to_come(status: &KindStatus) -> bool {
+    !status.is_known && matches!(status.state, WatchState::Listing | WatchState::Failing)
 }
 
 /// Takes changes into the kept cluster twice a second, so that a question does not wait for them. It rests fifty times as long as it took: where

@@ -39,6 +39,7 @@ const A_LOOK: usize = 50;
 
 /// What a pod waits for.
 const UNKNOWN: &str = "nothing is known of what it needs";
+const UNBOUNDED: &str = "it is not known what its namespace allows";
 const FROZEN: &str = "nothing is changed, since the panic switch is on or its namespace is frozen,";
 
 /// The gate as it is found.
@@ -148,10 +149,11 @@ impl GateController {
         self.refused.retain(|uid, _| there.contains(uid.as_str()));
         self.deleted.retain(|_, at| at.elapsed() < AGAIN);
         let (now, asking) = (now_usec(), context.clone());
+        let knows_bounds = context.readiness.followed().is_none_or(|followed| followed.knows_bounds());
         let judged = tokio::task::spawn_blocking(move || {
-            let judge = |pod: Value| {
-                let verdict = judge(&pod, |pod| asking.recommend_pod(pod, &[]));
-                (pod, verdict)
+            let judge = |pod: Value| match judge(&pod, |pod| asking.recommend_pod(pod, &[])) {
+                GateDecision::Resize(..) if !knows_bounds => (pod, GateDecision::Wait(UNBOUNDED)),
+                verdict => (pod, verdict),
             };
             pods.into_iter().map(judge).collect::<Vec<_>>()
         });

@@ -112,6 +112,8 @@ async fn a_quota_that_forbids_the_raise_is_kept() {
         })
     };
     api.put(quota("250m"));
+    // Nothing is changed before it is known what quotas there are.
+    api.refuses("/resourcequotas", 500);
     let (running, ..) = started(dir.path(), &api, |_| {}).await;
     policy(&running, json!({})).await;
     let told = refused(&running, "NoRoom").await;

@@ -145,8 +145,8 @@ async fn pass(
     context: &Context,
     passes: &mut Passes,
 ) -> Result<(), ApiError> {
-    // Before it is known which pods belong together, nothing is decided.
-    if followed.grouped().is_none() {
+    // Before it is known which pods belong together, and how much they may have, nothing is decided.
+    if followed.grouped().is_none() || !followed.knows_bounds() {
         return Ok(());
     }
     let panic = panic_of(context);
