@@ -203,7 +203,7 @@ impl Followed {
 }
 
 /// Whether a kind was never listed, and may be.
-fn is_to_come(status: &KindStatus) -> bool {
+pub(crate) fn is_to_come(status: &KindStatus) -> bool {
     !status.is_known && matches!(status.state, WatchState::Listing | WatchState::Failing)
 }
 

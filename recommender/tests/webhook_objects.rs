@@ -90,6 +90,27 @@ async fn until_set(webhook: &Webhook, want: &[&str]) {
     until(|| async { (set(webhook, "web", &json!({}), true).await == want).then_some(()) }).await;
 }
 
+fn limit_range(max: &str) -> Value {
+    json!({
+        "kind": "LimitRange", "apiVersion": "v1", "metadata": { "name": "r", "namespace": "shop" },
+        "spec": { "limits": [{ "type": "Container", "max": { "cpu": max } }] },
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_set_before_it_is_known_what_a_namespace_allows() {
+    let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::start().await);
+    let of_labels = json!({ "target": { "matchLabels": { "app": "web" } } });
+    api.put(own("web", of_labels, status("250m", "64Mi")));
+    api.put(limit_range("200m"));
+    api.refuses("/limitranges", 500);
+    let bound = BoundWebhook::start(&config(dir.path(), &api)).await.unwrap();
+    let webhook = bound.webhook();
+    let first =
+        until(|| async { Some(set(webhook, "web", &json!({}), true).await).filter(|set| !set.is_empty()) });
+    assert_eq!(first.await, ["requests/cpu 200m", "requests/memory 64Mi"]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_answer_without_a_recommender() {
     let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::start().await);
@@ -104,10 +125,7 @@ async fn objects_answer_without_a_recommender() {
     // The pod's own limit bounds it, and what the namespace allows now.
     let limited = set(webhook, "web", &json!({ "limits": { "cpu": "100m" } }), true).await;
     assert_eq!(limited, ["requests/cpu 100m", "requests/memory 64Mi"]);
-    api.put(json!({
-        "kind": "LimitRange", "apiVersion": "v1", "metadata": { "name": "r", "namespace": "shop" },
-        "spec": { "limits": [{ "type": "Container", "max": { "cpu": "200m" } }] },
-    }));
+    api.put(limit_range("200m"));
     until_set(webhook, &["requests/cpu 200m", "requests/memory 64Mi"]).await;
     api.delete("/api/v1/limitranges", "shop", "r");
     until_set(webhook, &whole).await;

@@ -27,6 +27,7 @@ use tracing::info;
 use super::autoscalers::Autoscalers;
 use crate::api::convert::pod_response;
 use crate::config::{Config, Recommend};
+use crate::followed::is_to_come;
 use crate::objects::policies::policy;
 use crate::policy::panic::held;
 use crate::policy::{PolicySource, Set, created};
@@ -266,7 +267,8 @@ impl ReplicaObjects {
             self.state.fetch_add(1, Ordering::Release);
         }
         let status = self.asking.status();
-        let is_listed = status.iter().all(|status| status.is_known || *status.kind == *AUTOSCALERS);
+        let is_listed = status.iter().all(|status| status.is_known || *status.kind == *AUTOSCALERS)
+            && !self.bounds.status().iter().any(is_to_come);
         let is_held = held(self.panic.0, &self.panic.1).is_some();
         let now = (version, is_listed, is_held);
         {
