@@ -42,8 +42,9 @@ impl Words for Acting {
     fn version(&self) -> (u64, u64) {
         let panic_usec = self.0.engine.state().panic().since_usec;
         let frozen = self.0.readiness.followed().map_or(0, |followed| followed.frozen_changes());
-        // Both only grow, so that their sum is another one when either is.
-        (self.0.stored.meant().version.wrapping_add(frozen), panic_usec)
+        // All only grow, so that their sum is another one when any is.
+        let of_passes = self.0.stored.meant().version + u64::from(self.0.stored.is_bounded());
+        (of_passes.wrapping_add(frozen), panic_usec)
     }
 
     fn word(&self, key: &StreamKey) -> v1::Overlay {
@@ -139,7 +140,7 @@ fn word(context: &Context, key: &StreamKey) -> v1::Overlay {
     let acting = &config.acting;
     let valid = acting.interval.get().saturating_mul(HOLDS).as_secs().max(1);
     let now_usec = context.engine.now_usec();
-    let meant = context.stored.meant();
+    let (is_bounded, meant) = (context.stored.is_bounded(), context.stored.meant());
     let followed = context.readiness.followed().filter(|followed| followed.cluster() == key.cluster);
     let panic = context.engine.state().panic();
     let (places, frozen) = {
@@ -153,7 +154,7 @@ fn word(context: &Context, key: &StreamKey) -> v1::Overlay {
             Some((at, slot.reported().to_owned()))
         };
         let frozen = followed
-            .map(|followed| followed.frozen(slots().map(|slot| &slot.identity.namespace)))
+            .map(|followed| followed.frozen(slots().map(|slot| &slot.identity.namespace), is_bounded))
             .unwrap_or_default();
         // Nobody is told of what nobody acts on: then there is nothing to search.
         let slots = slots().filter(|_| !(panic.on || meant.entries.is_empty()));

@@ -46,6 +46,8 @@ pub(crate) struct Followed {
     watching: Watching,
     /// Namespaces were listed once, or never will be.
     namespaces_are_known: AtomicBool,
+    /// The same of what bounds pods, and it was taken.
+    bounds_are_known: AtomicBool,
 }
 
 impl Followed {
@@ -58,8 +60,12 @@ impl Followed {
             return Ok(None);
         }
         let watching = Watching::start(&section.source(), Pace::default()).await?;
-        let namespaces_are_known = AtomicBool::new(false);
-        let followed = Arc::new(Self { cluster: section.cluster.clone(), watching, namespaces_are_known });
+        let followed = Arc::new(Self {
+            cluster: section.cluster.clone(),
+            watching,
+            namespaces_are_known: AtomicBool::new(false),
+            bounds_are_known: AtomicBool::new(false),
+        });
         tokio::spawn(keep_ready(Arc::downgrade(&followed)));
         Ok(Some(followed))
     }
@@ -91,9 +97,14 @@ impl Followed {
         OWNERS.iter().all(is_known).then(|| &**self.watching.view())
     }
 
-    /// Its limit ranges and quotas, where they changed since `changes`.
-    pub(crate) fn bounds(&self, changes: u64) -> Option<NamespaceBounds> {
-        self.watching.view().bounds(changes)
+    /// Has its limit ranges and quotas taken, where they changed since those that were taken last.
+    pub(crate) fn tell_bounds(&self, take: impl FnOnce(&dyn Fn(u64) -> Option<NamespaceBounds>)) {
+        // Before they are taken: what is listed only meanwhile may not be among them.
+        let are_listed = !self.are_to_come(&BOUNDS);
+        take(&|changes| self.watching.view().bounds(changes));
+        if are_listed {
+            self.bounds_are_known.store(true, Ordering::Release);
+        }
     }
 
     /// Whether nothing of a namespace is to be changed: it says so, or it is not known yet whether it does.
@@ -101,9 +112,13 @@ impl Followed {
         self.view().is_frozen(namespace) || !self.knows_namespaces()
     }
 
-    /// Those of some namespaces of which nothing is to be changed.
-    pub(crate) fn frozen<'n>(&self, namespaces: impl Iterator<Item = &'n String>) -> BTreeSet<String> {
-        let (frozen, all) = (self.view().frozen(), !self.knows_namespaces());
+    /// Those of some namespaces of which nothing is to be changed; all, where what is recommended may be more than they allow.
+    pub(crate) fn frozen<'n>(
+        &self,
+        namespaces: impl Iterator<Item = &'n String>,
+        is_bounded: bool,
+    ) -> BTreeSet<String> {
+        let (frozen, all) = (self.view().frozen(), !(is_bounded && self.knows_namespaces()));
         if frozen.is_empty() && !all {
             return BTreeSet::new();
         }
@@ -121,15 +136,20 @@ impl Followed {
         if self.namespaces_are_known.load(Ordering::Relaxed) {
             return true;
         }
-        let is_known =
-            !self.status().iter().any(|status| status.kind.name == NAMESPACE && is_to_come(status));
+        let is_known = !self.are_to_come(&[NAMESPACE]);
         self.namespaces_are_known.store(is_known, Ordering::Relaxed);
         is_known
     }
 
-    /// Whether it is known how much pods may have. What may not be seen, or is not there, bounds nothing.
+    /// Whether it is known how much pods may have, and recommendations made now keep within it. What may not be seen, or is not there, bounds
+    /// nothing.
     pub(crate) fn knows_bounds(&self) -> bool {
-        !self.status().iter().any(|status| BOUNDS.contains(&status.kind.name) && is_to_come(status))
+        self.bounds_are_known.load(Ordering::Acquire)
+    }
+
+    /// Whether one of these kinds was never listed, and may be.
+    fn are_to_come(&self, kinds: &[&str]) -> bool {
+        self.status().iter().any(|status| kinds.contains(&status.kind.name) && is_to_come(status))
     }
 
     /// How it stands with each kind.

@@ -149,9 +149,12 @@ impl GateController {
         self.refused.retain(|uid, _| there.contains(uid.as_str()));
         self.deleted.retain(|_, at| at.elapsed() < AGAIN);
         let (now, asking) = (now_usec(), context.clone());
-        let knows_bounds = context.readiness.followed().is_none_or(|followed| followed.knows_bounds());
+        let knows_bounds = context.knows_bounds();
         let judged = tokio::task::spawn_blocking(move || {
-            let judge = |pod: Value| match judge(&pod, |pod| asking.recommend_pod(pod, &[])) {
+            let recommend = |pod: &evenkeel_model::pod::Pod| {
+                asking.recommend_pod(pod, &[], asking.is_frozen(&pod.metadata.namespace))
+            };
+            let judge = |pod: Value| match judge(&pod, recommend) {
                 GateDecision::Resize(..) if !knows_bounds => (pod, GateDecision::Wait(UNBOUNDED)),
                 verdict => (pod, verdict),
             };

@@ -7,8 +7,10 @@ use crate::common;
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use common::apiserver::ApiServer;
-use common::{Agent, Link, Running, until};
+use common::{Agent, Link, Running, http, until};
 use evenkeel_proto::line::Trust;
 use evenkeel_proto::v1;
 use evenkeel_proto::v1::stream_response::Message as Said;
@@ -171,5 +173,65 @@ async fn a_namespace_that_says_so_keeps_what_it_has() {
     .await;
     while !told(&mut link).await.is_empty() {}
     assert!(patch(&running, "shop").await.is_string());
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_changed_before_it_is_known_what_namespaces_allow() {
+    let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::start().await);
+    namespace(&api, "shop", &Value::Null);
+    let mut runs = pod("shop", "w0-x");
+    runs["spec"]["nodeName"] = "node-1".into();
+    api.put(runs);
+    api.put(json!({
+        "kind": "LimitRange", "apiVersion": "v1", "metadata": { "name": "r", "namespace": "shop" },
+        "spec": { "limits": [{ "type": "Container", "max": { "cpu": "7m" } }] },
+    }));
+    let fails = tokio::spawn({
+        let api = api.clone();
+        async move {
+            loop {
+                api.refuses("/limitranges", 500);
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+    });
+    let running = Running::start(&dir.path().join("state"), |config: &mut Config| {
+        let kubernetes = &mut config.kubernetes;
+        (kubernetes.view, kubernetes.recommend) = (true, true);
+        kubernetes.kubeconfig = api.kubeconfig(dir.path());
+        kubernetes.cluster = "test".into();
+        config.recommend.watch_interval = Span::from_secs(3);
+        config.acting.interval = Span::from_millis(100);
+        config.acting.min_span = Span::from_secs(60);
+    })
+    .await;
+    let policy = r#"{"apiVersion": "evenkeel.dev/v1", "kind": "Policy", "metadata": {"name": "p", "namespace": "shop"},
+        "spec": {"target": {"matchLabels": {"app": "w0"}}, "updatePolicy": {"mode": "auto"}}}"#;
+    let (status, text) = http(running.http, "POST", "/api/v1/policies", policy).await;
+    assert!(status < 300, "{status}: {text}");
+    let mut agent = Agent::new(1, &["web:1"]);
+    let mut link = agent.connect(running.grpc).await;
+    link.send(agent.measure(300)).await;
+    let is_known = || async {
+        (http(running.http, "GET", "/api/v1/recommendations?namespace=shop", "").await.1 != "[]")
+            .then_some(())
+    };
+    until(is_known).await;
+    assert_eq!(patch(&running, "shop").await, Value::Null);
+    while told(&mut link).await != ["shop"] {}
+    fails.abort();
+    let set = until(|| async { patch(&running, "shop").await.as_str().map(str::to_owned) }).await;
+    let set = String::from_utf8(STANDARD.decode(set).unwrap()).unwrap();
+    assert!(set.contains("\"7m\""), "{set}");
+    // The first word about its requests keeps within it, too.
+    let (entry, frozen) = loop {
+        if let Said::Overlay(v1::Overlay { entries, frozen_namespaces, .. }) = link.said().await
+            && let [entry] = entries.as_slice()
+        {
+            break (entry.clone(), frozen_namespaces);
+        }
+    };
+    assert_eq!((entry.cpu_request_milli, frozen.len()), (Some(7), 0));
     running.stop().await;
 }

@@ -59,7 +59,8 @@ impl Context {
         let rule_is_named = !rules.is_empty();
         let (context, asked) = (self.clone(), pod.clone());
         let mut fresh = tokio::task::spawn_blocking(move || {
-            context.rules(&rules).map(|rules| context.recommend_pod(&asked, &rules))
+            let is_held = context.is_held(&asked);
+            context.rules(&rules).map(|rules| context.recommend_pod(&asked, &rules, is_held))
         });
         match tokio::time::timeout(for_fresh(patience), &mut fresh).await {
             Ok(Ok(answer)) => return answer.map_err(PodAnswerError::Rule),
@@ -104,7 +105,7 @@ impl Context {
         }
         // Replaced within an instant at the end of a pass.
         let before = self.stored.kept();
-        let frozen = self.is_frozen(&pod.metadata.namespace);
+        let frozen = self.is_held(pod);
         let state = self.engine.state().try_read()?;
         let advice = pod::advise_pod(&Desk { frozen, ..self.desk(&set, &before, &state) }, pod, &[]);
         drop(state);
@@ -117,7 +118,7 @@ impl Context {
             kept: &self.stored,
             policies,
             advisor: &self.advisor,
-            panic: self.is_frozen(&pod.metadata.namespace),
+            panic: self.is_held(pod),
             now_usec: self.engine.now_usec(),
         };
         at_hand.pod(pod)

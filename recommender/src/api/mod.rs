@@ -184,12 +184,23 @@ impl Context {
         self.engine.state().is_panic() || self.freezes(namespace)
     }
 
-    /// Answers for a pod, and notes how long that took.
-    pub(crate) fn recommend_pod(&self, pod: &Pod, rules: &[Chosen]) -> PodAdvice {
+    /// Whether it is known how much pods of the followed cluster may have.
+    pub(crate) fn knows_bounds(&self) -> bool {
+        self.readiness.followed().is_none_or(|followed| followed.knows_bounds())
+    }
+
+    /// Whether a pod that is made now gets what it asks for: its namespace is frozen, or may allow less than would be set, and the API server
+    /// would refuse the pod. What names no image is set nothing, and only the switch is read off it.
+    fn is_held(&self, pod: &Pod) -> bool {
+        let is_set = || pod.counted_containers().any(|container| container.image.is_some());
+        self.is_frozen(&pod.metadata.namespace) || is_set() && !self.knows_bounds()
+    }
+
+    /// Answers for a pod of which nothing is to be changed or not, and notes how long that took.
+    pub(crate) fn recommend_pod(&self, pod: &Pod, rules: &[Chosen], frozen: bool) -> PodAdvice {
         let began = std::time::Instant::now();
         let (set, kept) = (self.policies.set(), self.stored.kept());
         // One pod's answer takes less than a millisecond: nobody need wait for it at the gate, nor it for others.
-        let frozen = self.is_frozen(&pod.metadata.namespace);
         let state = self.engine.state().read();
         let advice = pod::advise_pod(&Desk { frozen, ..self.desk(&set, &kept, &state) }, pod, rules);
         drop(state);

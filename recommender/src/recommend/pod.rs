@@ -49,7 +49,7 @@ pub struct PodAdvice {
     pub qos_after: QosClass,
     /// For how long at most containers request what they do while they start, seconds.
     pub startup_seconds: u64,
-    /// The panic switch is on, or the namespace is frozen: nothing is to be changed.
+    /// The panic switch is on, the namespace is frozen, or it is not known yet what it allows: nothing is to be changed.
     pub panic: bool,
     /// The answers are those of the run before: history is still being read back.
     pub loading: bool,

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -52,6 +52,8 @@ pub struct Stored {
     kept: RwLock<Arc<StoredRecommendations>>,
     /// What nodes are told of it.
     meant: RwLock<Arc<Meant>>,
+    /// A pass of this run kept within what namespaces of the followed cluster allow; then all do.
+    is_bounded: AtomicBool,
     /// Number of the last pass; 0 before the first of this run.
     passes: watch::Sender<u64>,
     /// How long the last pass took, microseconds.
@@ -141,6 +143,7 @@ impl Stored {
             file,
             kept: RwLock::new(Arc::new(kept)),
             meant: RwLock::default(),
+            is_bounded: AtomicBool::new(false),
             passes: watch::Sender::new(0),
             pass_usec: AtomicU64::new(0),
         }
@@ -159,6 +162,11 @@ impl Stored {
     /// What nodes are to be told, as of the last pass.
     pub(crate) fn meant(&self) -> Arc<Meant> {
         Arc::clone(&self.meant.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether what the last pass recommended keeps within what namespaces of the followed cluster allow; nothing else is acted on.
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.is_bounded.load(Ordering::Acquire)
     }
 
     /// How many passes there were, and how long the last one took.
@@ -197,6 +205,7 @@ impl Stored {
     /// Makes everything anew. Returns how many containers there were; nothing when stopped in between.
     pub fn pass(&self, context: &Context, stopped: impl Fn() -> bool) -> Option<usize> {
         let began = Instant::now();
+        let is_bounded = context.knows_bounds();
         let (set, before) = (context.policies.set(), self.kept());
         let (lines, largest) = {
             let state = context.engine.state().study();
@@ -238,10 +247,13 @@ impl Stored {
         }
         let kept = StoredRecommendations::new(all, made_usec);
         context.policies.statuses.replace(pass.statuses(&set));
-        let acting = &context.config.now().acting;
-        let meant = Meant::of(&self.meant(), kept.all.values(), acting, kept.made_usec);
-        *self.meant.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(meant);
+        if is_bounded {
+            let acting = &context.config.now().acting;
+            let meant = Meant::of(&self.meant(), kept.all.values(), acting, kept.made_usec);
+            *self.meant.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(meant);
+        }
         *self.kept.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(kept);
+        self.is_bounded.fetch_or(is_bounded, Ordering::Release);
         self.pass_usec
             .store(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
         self.passes.send_modify(|number| *number += 1);
@@ -266,7 +278,9 @@ impl Stored {
                 saved = Instant::now();
                 self.save();
             }
-            while !stopped() && began.elapsed() < every {
+            // What was made before it was known how much pods may have is not acted on: it is made anew at once.
+            let is_due = || began.elapsed() >= every || !self.is_bounded() && context.knows_bounds();
+            while !stopped() && !is_due() {
                 std::thread::sleep(LOOK);
             }
         }

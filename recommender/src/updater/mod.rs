@@ -145,8 +145,8 @@ async fn pass(
     context: &Context,
     passes: &mut Passes,
 ) -> Result<(), ApiError> {
-    // Before it is known which pods belong together, and how much they may have, nothing is decided.
-    if followed.grouped().is_none() || !followed.knows_bounds() {
+    // Before it is known which pods belong together, and what is recommended keeps within what they may have, nothing is decided.
+    if followed.grouped().is_none() || !context.stored.is_bounded() {
         return Ok(());
     }
     let panic = panic_of(context);

@@ -257,6 +257,8 @@ impl ReplicaObjects {
 
     /// Takes in what changed up to this version of the objects.
     fn look(&self, version: u64) {
+        // Before they are taken: what is listed only meanwhile may not be among them.
+        let are_bounds_listed = !self.bounds.status().iter().any(is_to_come);
         let mut is_bounded_anew = false;
         self.advisor.limits.follow("", |before| {
             let bounds = self.bounds.view().bounds(before);
@@ -267,8 +269,8 @@ impl ReplicaObjects {
             self.state.fetch_add(1, Ordering::Release);
         }
         let status = self.asking.status();
-        let is_listed = status.iter().all(|status| status.is_known || *status.kind == *AUTOSCALERS)
-            && !self.bounds.status().iter().any(is_to_come);
+        let is_listed =
+            are_bounds_listed && status.iter().all(|status| status.is_known || *status.kind == *AUTOSCALERS);
         let is_held = held(self.panic.0, &self.panic.1).is_some();
         let now = (version, is_listed, is_held);
         {

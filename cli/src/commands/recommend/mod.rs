@@ -302,7 +302,8 @@ fn totals(all: &[RecommendationRow]) -> Vec<String> {
 fn of_pod(answer: &RecommendPodResponse) -> Vec<String> {
     let mut lines = states(answer.loading, Panic::Off, "");
     if answer.panic {
-        lines.push("the panic switch is on: the pod gets what it asks for".to_owned());
+        let why = "the panic switch is on, its namespace is frozen, or what that allows is not known yet";
+        lines.push(format!("the pod gets what it asks for: {why}"));
     }
     if answer.cached {
         lines.push("a fresh answer takes too long: this one was kept, -o wide shows its age".to_owned());
