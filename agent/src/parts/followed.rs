@@ -218,7 +218,9 @@ impl Following {
         let mut workloads: Vec<Arc<Workload>> = now.values().map(Arc::clone).collect();
         workloads.sort_by(|a, b| a.id.cmp(&b.id));
         known.insert((source, address.clone()), now);
-        Some(SourceUpdate { source, address, workloads, problems: told, healthy })
+        let update = SourceUpdate { source, address, workloads, problems: told, healthy };
+        self.pods.found(&update);
+        Some(update)
     }
 }
 
@@ -368,6 +370,13 @@ mod tests {
                 if want.is_empty() { (1, 0) } else { (0, 1) }
             );
         }
+    }
+
+    #[tokio::test]
+    async fn what_runs_is_what_the_kubelet_is_asked_about() {
+        let following = following();
+        following.taken(found(vec![workload(&format!("/{ID}"))])).unwrap();
+        following.pods.stirred().await;
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use evenkeel_enforce::shared::SourceUpdate;
+use evenkeel_model::workload::SourceKind;
 use evenkeel_proto::v1;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
@@ -11,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
+use crate::report::test_support::tracked;
 
 /// What a kubelet answers: the bytes, and whether it hangs up then.
 type Answer = Arc<std::sync::Mutex<(Vec<u8>, bool)>>;
@@ -100,6 +103,22 @@ async fn until(what: &str, is: impl Fn() -> bool) {
     panic!("never: {what}");
 }
 
+/// What a runtime runs of these pods.
+fn runs(uids: &[&str]) -> SourceUpdate {
+    let workload = |uid: &&str| {
+        let mut workload = (*tracked(1, uid).workload).clone();
+        workload.pod.uid = Some((*uid).to_owned());
+        Arc::new(workload)
+    };
+    SourceUpdate {
+        source: SourceKind::Cri,
+        address: "/run/containerd.sock".to_owned(),
+        workloads: uids.iter().map(workload).collect(),
+        problems: Vec::new(),
+        healthy: true,
+    }
+}
+
 fn cpu(pods: &Pods, uid: &str) -> Option<String> {
     let by_uid = pods.by_uid();
     let container = by_uid.get(uid)?.containers.first()?;
@@ -122,7 +141,7 @@ async fn its_pods_are_known_followed_and_go_behind_the_recommenders_word() {
     assert_eq!((status.pods, status.kept, status.kubelet.as_ref().unwrap().pods), (2, false, 2));
     // A container came, one was resized, one went: it is asked again, long before its time.
     fixture.answer.lock().unwrap().0 = ok(&list(&[("a", "3"), ("c", "1")]));
-    pods.stir();
+    pods.found(&runs(&["a", "c"]));
     until("the change", || cpu(&pods, "a").as_deref() == Some("3")).await;
     assert_eq!((cpu(&pods, "b"), cpu(&pods, "c").as_deref()), (None, Some("1")));
     // The recommender tells of one of them.
@@ -172,6 +191,35 @@ async fn what_it_says_stays_when_it_fails_and_why_is_told_with_what_helps() {
     fixture.answer.lock().unwrap().0 = ok(&list(&[("a", "2")]));
     pods.take_kubelets(ask(&fixture.asked, &Outward::Here).await);
     assert_eq!((trouble(&pods), cpu(&pods, "a").as_deref()), (String::new(), Some("2")));
+}
+
+#[test]
+fn what_it_said_of_a_pod_stays_while_a_runtime_runs_it() {
+    let pods = Pods::none();
+    let lists = |uids: &[(&str, &str)]| pods.take_kubelets(read_pod_list(list(uids).as_bytes()));
+    let known = || ["a", "b", "c"].map(|uid| cpu(&pods, uid).is_some());
+    lists(&[("a", "1"), ("b", "1")]);
+    pods.found(&runs(&["a", "b"]));
+    // It started again, and lists nothing yet; then some; then all, of which one is another now.
+    for (listed, want) in [
+        (vec![], [true, true, false]),
+        (vec![("c", "1")], [true, true, true]),
+        (vec![("a", "3"), ("b", "1")], [true, true, false]),
+    ] {
+        lists(&listed);
+        assert_eq!(known(), want, "{listed:?}");
+    }
+    assert_eq!(cpu(&pods, "a").as_deref(), Some("3"));
+    // One ended, and the next list does not have it.
+    pods.found(&runs(&["b"]));
+    assert_eq!(known(), [true, true, false]);
+    lists(&[]);
+    assert_eq!(known(), [false, true, false]);
+    // What is there counts where both together are more than a node can have.
+    let many: Vec<String> = (0..evenkeel_proto::pods::MAX_PODS).map(|at| format!("p{at}")).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|uid| (uid.as_str(), "1")).collect();
+    lists(&many);
+    assert_eq!((known()[1], pods.by_uid().len()), (false, many.len()));
 }
 
 #[tokio::test]

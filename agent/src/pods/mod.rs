@@ -7,15 +7,16 @@
 mod kept;
 mod kubelet;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use evenkeel_enforce::decisions::now_usec;
-use evenkeel_enforce::shared::lock;
+use evenkeel_enforce::shared::{SourceUpdate, lock};
 use evenkeel_model::node::NodeKey;
 use evenkeel_model::pod::{PodListing, PodRequirements};
+use evenkeel_model::workload::SourceKind;
 use evenkeel_proto::pods::NodePods;
 use evenkeel_proto::v1;
 use tokio::sync::{Notify, watch};
@@ -52,6 +53,8 @@ struct PodsState {
     refused: Vec<String>,
     /// What the kubelet says, where it is asked.
     kubelet: Option<Kubelets>,
+    /// Uids of the pods that each runtime runs, by its address.
+    running: HashMap<String, HashSet<String>>,
 }
 
 /// What the kubelet says.
@@ -63,6 +66,8 @@ struct Kubelets {
     read_usec: u64,
     /// Why it did not the last time.
     trouble: Option<String>,
+    /// Pods of `known` that it does not list and a runtime runs.
+    unlisted: usize,
 }
 
 impl Pods {
@@ -138,21 +143,27 @@ impl Pods {
         self.taken.send_modify(|count| *count += 1);
     }
 
-    /// Containers of the node changed: what the kubelet says may have, too.
-    pub(crate) fn stir(&self) {
-        self.stir.notify_one();
+    /// A runtime runs other containers than before: what the kubelet says may be another, too.
+    pub(crate) fn found(&self, update: &SourceUpdate) {
+        if update.source == SourceKind::Cri {
+            let uids = update.workloads.iter().filter_map(|workload| workload.pod.uid.clone()).collect();
+            lock(&self.state).running.insert(update.address.clone(), uids);
+            self.stir.notify_one();
+        }
     }
 
     /// Waits until they do.
-    async fn stirred(&self) {
+    pub(crate) async fn stirred(&self) {
         self.stir.notified().await;
     }
 
     /// Takes in what the kubelet lists, or why it does not. What it said before stays then.
     fn take_kubelets(&self, answer: Result<PodListing, String>) {
         let mut state = lock(&self.state);
-        let of = state.kubelet.get_or_insert_default();
-        let (is_change, trouble) = match answer.and_then(|listed| of.take(listed)) {
+        let PodsState { kubelet, running, .. } = &mut *state;
+        let of = kubelet.get_or_insert_default();
+        let runs = |uid: &str| running.values().any(|uids| uids.contains(uid));
+        let (is_change, trouble) = match answer.and_then(|listed| of.take(listed, runs)) {
             Ok(is_change) => (is_change, None),
             Err(why) => (false, Some(why)),
         };
@@ -243,17 +254,32 @@ impl PodsState {
 }
 
 impl Kubelets {
-    /// Takes in a list; whether something is known otherwise then.
-    fn take(&mut self, listed: PodListing) -> Result<bool, String> {
-        let message = v1::NodePods {
-            run: 1,
-            generation: self.known.known().generation + 1,
-            whole: true,
-            changed: listed.pods.iter().map(v1::PodRequirements::from).collect(),
-            ..v1::NodePods::default()
+    /// Takes in a list; whether something is known otherwise then. What was said of a pod that a runtime runs stays: a kubelet that has just
+    /// started lists none before it has heard of the API server, which may be away for hours, and static ones alone.
+    fn take(&mut self, listed: PodListing, runs: impl Fn(&str) -> bool) -> Result<bool, String> {
+        let uids: HashSet<&str> = listed.pods.iter().map(|pod| pod.uid.as_str()).collect();
+        let known = self.known.pods().values().filter(|pod| !uids.contains(pod.uid.as_str()));
+        let unlisted: Vec<_> = known.filter(|pod| runs(pod.uid_on_node())).cloned().collect();
+        let generation = self.known.known().generation + 1;
+        let message = |unlisted: &[Arc<PodRequirements>]| {
+            let pods = unlisted.iter().map(|pod| &**pod).chain(&listed.pods);
+            let changed = pods.map(v1::PodRequirements::from).collect();
+            v1::NodePods { run: 1, generation, whole: true, changed, ..v1::NodePods::default() }
         };
-        let taken = self.known.take(message).map_err(|error| error.to_string())?;
-        self.refused = listed.refused.into_iter().chain(taken.refused).collect();
+        let (taken, unlisted) = match self.known.take(message(&unlisted)) {
+            // Too many together.
+            Err(_) if !unlisted.is_empty() => (self.known.take(message(&[])), 0),
+            taken => (taken, unlisted.len()),
+        };
+        let taken = taken.map_err(|error| error.to_string())?;
+        if unlisted != self.unlisted {
+            tracing::info!(
+                unlisted,
+                "what the kubelet said of pods that run and that it does not list stays"
+            );
+        }
+        self.unlisted = unlisted;
+        self.refused = listed.refused.iter().cloned().chain(taken.refused).collect();
         self.read_usec = now_usec();
         Ok(taken.is_change)
     }

@@ -247,8 +247,9 @@ impl Cri {
         if self.last.as_ref().is_some_and(|(w, p)| *w == workloads && *p == problems) {
             return;
         }
-        self.pods.stir();
-        let sent = self.updates.send(self.update(workloads.clone(), problems.clone(), true));
+        let update = self.update(workloads.clone(), problems.clone(), true);
+        self.pods.found(&update);
+        let sent = self.updates.send(update);
         self.last = sent.is_ok().then_some((workloads, problems));
     }
 
