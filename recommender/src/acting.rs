@@ -47,6 +47,10 @@ impl Words for Acting {
         (of_passes.wrapping_add(frozen), panic_usec)
     }
 
+    fn is_made(&self) -> bool {
+        self.0.stored.passed().0 > 0
+    }
+
     fn word(&self, key: &StreamKey) -> v1::Overlay {
         word(&self.0, key)
     }

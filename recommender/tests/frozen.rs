@@ -99,6 +99,17 @@ async fn told(link: &mut Link) -> Vec<String> {
     }
 }
 
+/// The next word about the requests of a node's one container, and which namespaces are frozen.
+async fn first_entry(link: &mut Link) -> (v1::OverlayEntry, Vec<String>) {
+    loop {
+        if let Said::Overlay(v1::Overlay { entries, frozen_namespaces, .. }) = link.said().await
+            && let [entry] = entries.as_slice()
+        {
+            return (entry.clone(), frozen_namespaces);
+        }
+    }
+}
+
 fn is_marked(api: &ApiServer, namespace: &str) -> bool {
     let pod = api.object(PODS, namespace, "starts").unwrap();
     pod["metadata"]["labels"].get(STARTING).is_some()
@@ -220,18 +231,19 @@ async fn nothing_is_changed_before_it_is_known_what_namespaces_allow() {
     until(is_known).await;
     assert_eq!(patch(&running, "shop").await, Value::Null);
     while told(&mut link).await != ["shop"] {}
+    // Of a cluster that is not followed nothing more will be known.
+    let mut elsewhere = Agent::new(2, &["web:1"]);
+    elsewhere.cluster = "elsewhere".into();
+    let mut other = elsewhere.connect(running.grpc).await;
+    other.send(elsewhere.measure(300)).await;
+    let (entry, _) = first_entry(&mut other).await;
+    assert!(entry.cpu_request_milli > Some(7), "{entry:?}");
     fails.abort();
     let set = until(|| async { patch(&running, "shop").await.as_str().map(str::to_owned) }).await;
     let set = String::from_utf8(STANDARD.decode(set).unwrap()).unwrap();
     assert!(set.contains("\"7m\""), "{set}");
     // The first word about its requests keeps within it, too.
-    let (entry, frozen) = loop {
-        if let Said::Overlay(v1::Overlay { entries, frozen_namespaces, .. }) = link.said().await
-            && let [entry] = entries.as_slice()
-        {
-            break (entry.clone(), frozen_namespaces);
-        }
-    };
+    let (entry, frozen) = first_entry(&mut link).await;
     assert_eq!((entry.cpu_request_milli, frozen.len()), (Some(7), 0));
     running.stop().await;
 }

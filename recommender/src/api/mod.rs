@@ -184,6 +184,11 @@ impl Context {
         self.engine.state().is_panic() || self.freezes(namespace)
     }
 
+    /// Whether a cluster of this name is followed.
+    pub(crate) fn is_followed(&self, cluster: &str) -> bool {
+        self.readiness.followed().is_some_and(|followed| followed.cluster() == cluster)
+    }
+
     /// Whether it is known how much pods of the followed cluster may have.
     pub(crate) fn knows_bounds(&self) -> bool {
         self.readiness.followed().is_none_or(|followed| followed.knows_bounds())

@@ -53,6 +53,8 @@ pub(crate) trait Words: Send + Sync {
     fn interval(&self) -> Duration;
     /// Differs when there may be something new to tell.
     fn version(&self) -> (u64, u64);
+    /// Whether anything was recommended yet: before, that nothing is to be told says nothing.
+    fn is_made(&self) -> bool;
     /// What the node of a stream is told.
     fn word(&self, key: &StreamKey) -> v1::Overlay;
 }
@@ -424,7 +426,7 @@ impl Connection {
         }
         let word = words.word(key);
         // A leader before this one may have told something.
-        let is_first = self.told.is_none() && !self.leading.is_shared();
+        let is_first = self.told.is_none() && !self.leading.is_shared() || !words.is_made();
         if is_first && word.entries.is_empty() && word.frozen_namespaces.is_empty() && !word.panic {
             self.silent = Some((version, Instant::now()));
             return;

@@ -247,11 +247,10 @@ impl Stored {
         }
         let kept = StoredRecommendations::new(all, made_usec);
         context.policies.statuses.replace(pass.statuses(&set));
-        if is_bounded {
-            let acting = &context.config.now().acting;
-            let meant = Meant::of(&self.meant(), kept.all.values(), acting, kept.made_usec);
-            *self.meant.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(meant);
-        }
+        // Of clusters that are not followed nothing more will be known.
+        let told = kept.all.values().filter(|r| is_bounded || !context.is_followed(&r.cluster));
+        let meant = Meant::of(&self.meant(), told, &context.config.now().acting, kept.made_usec);
+        *self.meant.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(meant);
         *self.kept.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(kept);
         self.is_bounded.fetch_or(is_bounded, Ordering::Release);
         self.pass_usec

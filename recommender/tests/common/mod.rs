@@ -174,6 +174,7 @@ pub(crate) type UseAt = fn(usize, u64) -> (u64, u64);
 
 /// An agent of one epoch, a container per image; each uses a quarter of a core and 64 MiB.
 pub(crate) struct Agent {
+    pub(crate) cluster: String,
     node: String,
     epoch: u64,
     images: Vec<String>,
@@ -209,6 +210,7 @@ impl Agent {
         // So far back that everything measured lies in the past.
         let time_usec = now.as_micros() as u64 - 600_000_000;
         Self {
+            cluster: "test".into(),
             node: node.to_owned(),
             epoch,
             images,
@@ -320,7 +322,7 @@ impl Agent {
         let mut client = IngestServiceClient::connect(at.to_string()).await.ok()?;
         let (requests, outgoing) = mpsc::channel(64);
         let hello = v1::Hello {
-            cluster: "test".into(),
+            cluster: self.cluster.clone(),
             node: self.node.clone(),
             epoch: self.epoch,
             version: "0".into(),
