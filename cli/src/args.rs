@@ -9,6 +9,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands;
 use crate::failure::Failure;
+use crate::input;
 use crate::output::Format;
 
 /// Ask Evenkeel: offline questions about pods and quantities, and questions to a running agent or recommender.
@@ -202,6 +203,21 @@ fn without_environment(command: &clap::Command, arguments: &[OsString]) -> Optio
 }
 
 impl Global {
+    /// Keeps what of tokens and certificates can be read once alone.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn keep_files(&mut self) -> Result<(), Failure> {
+        let files = [
+            &mut self.token_file,
+            &mut self.agent_token_file,
+            &mut self.ca_file,
+            &mut self.cert_file,
+            &mut self.key_file,
+        ];
+        files.into_iter().try_for_each(input::keep)
+    }
+
     /// Whoever calls a plugin of kubectl asks as the user that kubectl would: with the kubeconfig's credential, where nothing else
     /// names the caller and the line is encrypted.
     fn ask_as_kubectl(&mut self) {

@@ -7,7 +7,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use evenkeel_proto::bearer::Bearer;
+use evenkeel_proto::bearer::{self, Bearer};
 use evenkeel_proto::line::{self, LineError, Pair, Trust};
 use evenkeel_proto::tonic::service::interceptor::InterceptedService;
 use evenkeel_proto::tonic::transport::Channel;
@@ -109,13 +109,8 @@ impl Address {
             });
         }
         let Some(file) = &self.trust.token else { return Ok(None) };
-        // Refuses what is no token.
-        self.bearer()?;
-        let text = std::fs::read_to_string(file).map_err(|why| {
-            let remedy = "name a file that holds one token with --token-file or EVENKEEL_TOKEN_FILE";
-            Failure::new("cannot read the token", file.display().to_string(), why.to_string(), remedy)
-        })?;
-        Ok(Some(text.trim().to_owned()))
+        let token = bearer::read(file).and_then(|token| Bearer::of(&token).map(|_| token));
+        token.map(Some).map_err(|error| self.no_token(file, &error))
     }
 
     /// The certificate of the kubeconfig's user, where no token names the caller.
@@ -191,17 +186,17 @@ impl Address {
 
     fn bearer(&self) -> Result<Bearer, Failure> {
         let Some(file) = &self.trust.token else { return Ok(Bearer::default()) };
-        Bearer::from_file(file).map_err(|e| {
-            let remedy = match self.peer {
-                Peer::Agent => {
-                    "name a file that holds one token with --agent-token-file or EVENKEEL_AGENT_TOKEN_FILE"
-                }
-                Peer::Recommender => {
-                    "name a file that holds one token with --token-file or EVENKEEL_TOKEN_FILE"
-                }
-            };
-            Failure::new("cannot read the token", file.display().to_string(), e.to_string(), remedy)
-        })
+        Bearer::from_file(file).map_err(|error| self.no_token(file, &error))
+    }
+
+    fn no_token(&self, file: &Path, error: &std::io::Error) -> Failure {
+        let remedy = match self.peer {
+            Peer::Agent => {
+                "name a file that holds one token with --agent-token-file or EVENKEEL_AGENT_TOKEN_FILE"
+            }
+            Peer::Recommender => "name a file that holds one token with --token-file or EVENKEEL_TOKEN_FILE",
+        };
+        Failure::new("cannot read the token", file.display().to_string(), error.to_string(), remedy)
     }
 
     fn no_address(&self, why: &str) -> Failure {

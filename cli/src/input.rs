@@ -1,16 +1,22 @@
 //! Reading what the command line names: a file, or standard input for `-`.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::fd::IntoRawFd as _;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use evenkeel_model::pod::{MAX_TEXT_BYTES, Pod, ReadError, read_pods};
 use evenkeel_model::resource_type::{Definition, ResourceTypes};
 use evenkeel_model::yaml::{self, YamlBounds};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::Deserialize;
 
 use crate::failure::Failure;
+
+/// Largest file that is kept because it can be read once alone, bytes.
+const MOST_KEPT: u64 = 1 << 20;
 
 /// Text of a file; `-` is standard input. At most as much as is read of pods.
 ///
@@ -48,6 +54,32 @@ fn remedy(error: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied => "run as a user who may read it",
         _ => "give a readable text file",
     }
+}
+
+/// Keeps what can be read once alone, as what a shell gives for `<(COMMAND)`, where it can be read again: commands ask more than once,
+/// and run others.
+///
+/// # Errors
+/// When it cannot be read or kept, or is larger than a token or a certificate is.
+pub(crate) fn keep(file: &mut Option<PathBuf>) -> Result<(), Failure> {
+    let Some(path) = file else { return Ok(()) };
+    if !fs::metadata(&path).is_ok_and(|of| of.file_type().is_fifo()) {
+        return Ok(());
+    }
+    let kept = kept(path).map_err(|why| {
+        Failure::new("cannot read the file", name(path), why.to_string(), "give a file that can be read")
+    })?;
+    // Open to the end, and to programs that this one runs.
+    *path = format!("/proc/{}/fd/{}", std::process::id(), kept.into_raw_fd()).into();
+    Ok(())
+}
+
+fn kept(path: &Path) -> io::Result<File> {
+    let mut kept = File::from(memfd_create(c"evenkeel", MFdFlags::MFD_CLOEXEC)?);
+    if io::copy(&mut File::open(path)?.take(MOST_KEPT + 1), &mut kept)? > MOST_KEPT {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is larger than 1 MiB"));
+    }
+    Ok(kept)
 }
 
 /// Pods of several files.
@@ -121,4 +153,34 @@ pub(crate) fn name(path: &Path) -> String {
 
 fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_read_once_alone_is_kept_and_a_file_is_what_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR).unwrap();
+        let kept = |bytes: usize| {
+            let (pipe, mut file) = (pipe.clone(), Some(pipe.clone()));
+            let writes = std::thread::spawn(move || fs::write(pipe, vec![b'a'; bytes]));
+            let done = keep(&mut file).map(|()| file.unwrap());
+            // Whoever was not read to the end is told so.
+            let _ = writes.join().unwrap();
+            done
+        };
+        let token = kept(7).unwrap();
+        for _ in 0..2 {
+            assert_eq!(fs::read_to_string(&token).unwrap(), "aaaaaaa");
+        }
+        assert!(kept(MOST_KEPT as usize + 1).unwrap_err().cause().contains("larger than 1 MiB"));
+        for file in [None, Some(dir.path().join("none")), Some(token)] {
+            let mut same = file.clone();
+            keep(&mut same).unwrap();
+            assert_eq!(same, file);
+        }
+    }
 }

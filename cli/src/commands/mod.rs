@@ -47,10 +47,11 @@ use crate::output::{Format, Output};
 ///
 /// # Errors
 /// When it could not do its work.
-pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
+pub(crate) fn run(mut cli: Cli) -> Result<ExitCode, Failure> {
     if let Some((form, why)) = impossible(cli.global.output, &cli.command) {
         return Err(Failure::usage("cannot print the answer", form, why, "choose another form"));
     }
+    cli.global.keep_files()?;
     let output = Output::new(cli.global.output);
     let global = &cli.global;
     let trust = |token: &Option<PathBuf>| Trust {
