@@ -11,6 +11,7 @@ use evenkeel_model::pod::{MAX_TEXT_BYTES, Pod, ReadError, read_pods};
 use evenkeel_model::resource_type::{Definition, ResourceTypes};
 use evenkeel_model::yaml::{self, YamlBounds};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::stat::{Mode, fchmod};
 use serde::Deserialize;
 
 use crate::failure::Failure;
@@ -75,7 +76,9 @@ pub(crate) fn keep(file: &mut Option<PathBuf>) -> Result<(), Failure> {
 }
 
 fn kept(path: &Path) -> io::Result<File> {
-    let mut kept = File::from(memfd_create(c"evenkeel", MFdFlags::MFD_CLOEXEC)?);
+    let memory = memfd_create(c"evenkeel", MFdFlags::MFD_CLOEXEC)?;
+    fchmod(&memory, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    let mut kept = File::from(memory);
     if io::copy(&mut File::open(path)?.take(MOST_KEPT + 1), &mut kept)? > MOST_KEPT {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is larger than 1 MiB"));
     }
@@ -157,13 +160,15 @@ fn is_stdin(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
     fn what_can_be_read_once_alone_is_kept_and_a_file_is_what_it_is() {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
-        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR).unwrap();
+        nix::unistd::mkfifo(&pipe, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
         let kept = |bytes: usize| {
             let (pipe, mut file) = (pipe.clone(), Some(pipe.clone()));
             let writes = std::thread::spawn(move || fs::write(pipe, vec![b'a'; bytes]));
@@ -176,6 +181,7 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(fs::read_to_string(&token).unwrap(), "aaaaaaa");
         }
+        assert_eq!(fs::metadata(&token).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(kept(MOST_KEPT as usize + 1).unwrap_err().cause().contains("larger than 1 MiB"));
         for file in [None, Some(dir.path().join("none")), Some(token)] {
             let mut same = file.clone();

@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use evenkeel_capacity::cluster::Oddity;
 use evenkeel_capacity::question::{Recommendations, Snapshot};
 use evenkeel_kubernetes::{
-    ClusterView, ConnectError, Failed, KindStatus, Live, NamespaceBounds, Pace, Placement, PodFailure,
-    WatchState, Watching,
+    ClusterView, ConnectError, Failed, KindStatus, Live, Pace, Placement, PodFailure, WatchState, Watching,
 };
 use evenkeel_proto::v1;
 use evenkeel_store::ingest::placing::{PlacementAnswer, Places};
@@ -18,6 +17,7 @@ use evenkeel_store::state::kills::{Kill, Killed};
 use jiff::Timestamp;
 
 use crate::config::KubernetesSection;
+use crate::recommend::limits::Limits;
 
 /// The kind of pods.
 const POD: &str = "Pod";
@@ -46,7 +46,7 @@ pub(crate) struct Followed {
     watching: Watching,
     /// Namespaces were listed once, or never will be.
     namespaces_are_known: AtomicBool,
-    /// The same of what bounds pods, and it was taken.
+    /// What bounds pods, too, and it was handed on.
     bounds_are_known: AtomicBool,
 }
 
@@ -97,11 +97,11 @@ impl Followed {
         OWNERS.iter().all(is_known).then(|| &**self.watching.view())
     }
 
-    /// Has its limit ranges and quotas taken, where they changed since those that were taken last.
-    pub(crate) fn tell_bounds(&self, take: impl FnOnce(&dyn Fn(u64) -> Option<NamespaceBounds>)) {
-        // Before they are taken: what is listed only meanwhile may not be among them.
+    /// Hands on its limit ranges and quotas, where they changed.
+    pub(crate) fn bound(&self, limits: &Limits) {
+        // Asked before: what is listed only meanwhile may not be among them.
         let are_listed = !self.are_to_come(&BOUNDS);
-        take(&|changes| self.watching.view().bounds(changes));
+        limits.follow(&self.cluster, |changes| self.view().bounds(changes));
         if are_listed {
             self.bounds_are_known.store(true, Ordering::Release);
         }

@@ -471,7 +471,7 @@ async fn background(context: &Context, stopped: &watch::Receiver<bool>) -> anyho
                 at.policies.look(at.engine.now_usec() / 1000, record);
                 at.advisor.limits.look(&at.config.now(), record);
                 if let Some(followed) = at.readiness.followed() {
-                    followed.tell_bounds(|news| at.advisor.limits.follow(followed.cluster(), news));
+                    followed.bound(&at.advisor.limits);
                 }
             });
             if let Err(error) = looked.await {

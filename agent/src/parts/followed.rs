@@ -286,6 +286,7 @@ fn refused(workload: &Workload, why: &str) -> SourceProblem {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::sync_channel;
+    use std::time::Duration;
 
     use evenkeel_border::found::Problem;
     use evenkeel_enforce::shared::Waker;
@@ -376,7 +377,8 @@ mod tests {
     async fn what_runs_is_what_the_kubelet_is_asked_about() {
         let following = following();
         following.taken(found(vec![workload(&format!("/{ID}"))])).unwrap();
-        following.pods.stirred().await;
+        let rung = tokio::time::timeout(Duration::from_secs(60), following.pods.stirred()).await;
+        assert!(rung.is_ok());
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub(crate) struct Pods {
     state: Mutex<PodsState>,
     /// Counts what was taken in.
     taken: watch::Sender<u64>,
-    /// Rung when containers of the node changed.
+    /// Rung when a runtime runs other containers.
     stir: Notify,
     /// Where it is kept, and for which node; nowhere where nothing is.
     keeps: Option<(PathBuf, NodeKey)>,
@@ -152,7 +152,7 @@ impl Pods {
         }
     }
 
-    /// Waits until they do.
+    /// Waits until a runtime does.
     pub(crate) async fn stirred(&self) {
         self.stir.notified().await;
     }

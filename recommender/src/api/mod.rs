@@ -195,10 +195,10 @@ impl Context {
     }
 
     /// Whether a pod that is made now gets what it asks for: its namespace is frozen, or may allow less than would be set, and the API server
-    /// would refuse the pod. What names no image is set nothing, and only the switch is read off it.
+    /// would refuse the pod. Every pod that is made names an image; who asks about one that does not reads the switch off the answer.
     fn is_held(&self, pod: &Pod) -> bool {
-        let is_set = || pod.counted_containers().any(|container| container.image.is_some());
-        self.is_frozen(&pod.metadata.namespace) || is_set() && !self.knows_bounds()
+        let is_made = || pod.counted_containers().any(|container| container.image.is_some());
+        self.is_frozen(&pod.metadata.namespace) || is_made() && !self.knows_bounds()
     }
 
     /// Answers for a pod of which nothing is to be changed or not, and notes how long that took.
