@@ -181,12 +181,19 @@ pub fn commands(script: &str) -> Vec<String> {
     joined.lines().map(bare).filter(is_command).collect()
 }
 
-/// Words of a command as a shell splits them, at blanks outside of quotes.
+/// Words of a command as a shell splits them, at blanks outside of quotes; a command whose output is a file, `<(...)`, is one word.
 pub fn words(command: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     for c in command.chars() {
         match (quote, c) {
-            (Some(end), c) if c == end => quote = None,
+            (Some(end), c) if c == end => {
+                quote = None;
+                word.get_or_insert_default().extend((c == ')').then_some(c));
+            }
+            (None, '(') if word.as_deref() == Some("<") => {
+                quote = Some(')');
+                word.get_or_insert_default().push(c);
+            }
             (None, '\'' | '"') => {
                 quote = Some(c);
                 word.get_or_insert_default();
@@ -223,5 +230,6 @@ mod tests {
     #[test]
     fn words_are_split_as_a_shell_does() {
         assert_eq!(words("a  'b c' --d=\"e f\" ''"), ["a", "b c", "--d=e f", ""]);
+        assert_eq!(words("a --b <(c --d) e"), ["a", "--b", "<(c --d)", "e"]);
     }
 }
