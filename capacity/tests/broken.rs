@@ -47,6 +47,9 @@ fn read_whole(text: &str) -> Result<Loader<'static>, String> {
     Ok(loader)
 }
 
+/// What no [`Value`] can hold. The second road makes values of all there is, and the first passes over it where it is skipped.
+const OF_VALUES: [&str; 2] = ["number out of range", "recursion limit exceeded"];
+
 /// Both roads read the same, or say the same. Where in the text it is broken is told by one of them alone.
 fn same(text: &str, bytes: usize) {
     let told = |error: String| {
@@ -60,12 +63,12 @@ fn same(text: &str, bytes: usize) {
         }
         Err(error) => told(error),
     };
-    assert_eq!(
-        answer(read_by(text, bytes)),
-        answer(read_whole(text)),
-        "{}",
-        text.get(..2_000).unwrap_or(text)
-    );
+    let (cut, whole) = (read_by(text, bytes), read_whole(text).map_err(told));
+    let is_of_values = |error: &String| OF_VALUES.iter().any(|end| error.ends_with(end));
+    if whole.as_ref().is_err_and(is_of_values) {
+        return;
+    }
+    assert_eq!(answer(cut), answer(whole), "{text}");
 }
 
 fn check(document: &Value, wanted: &str) {
@@ -107,6 +110,8 @@ fn the_list_the_index_and_the_field_are_named() {
         read(&large).err().as_deref(),
         Some("pods[0]: invalid type: string \"high\", expected i32 at line 1 column 38")
     );
+    // What is skipped need not be a number that can be held.
+    assert!(read("{\"nodes\": [{\"status\": {\"capacity\": {\"pods\": 1e400}}}]}").is_ok());
     // The kind may come last.
     check(
         &json!({"items": [{"metadata": {"labels": {"a": 1}}, "kind": "Pod"}]}),

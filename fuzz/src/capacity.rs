@@ -17,28 +17,37 @@ const SMALL_BYTES: usize = 6_000;
 /// Bytes get a cluster or an error, the same by each of the two roads, and a cluster can be asked.
 pub(crate) fn snapshot(bytes: &[u8]) {
     let (cut, whole) = (by_pieces(bytes), at_once(bytes));
-    let told = |loaded: &Option<(Cluster, LoadReport)>| loaded.as_ref().map(|(_, report)| report.clone());
+    let told = |loaded: &Result<(Cluster, LoadReport), String>| {
+        loaded.as_ref().ok().map(|(_, report)| report.clone())
+    };
+    let is_of_values = |error: &String| {
+        ["number out of range", "recursion limit exceeded"].iter().any(|why| error.contains(why))
+    };
+    if whole.as_ref().is_err_and(is_of_values) {
+        // No value can be made of it, which the first road passes over where it skips it.
+        return;
+    }
     assert_eq!(told(&cut), told(&whole), "a snapshot is read alike however it is read");
-    let Some((mut cluster, _)) = cut else { return };
+    let Ok((mut cluster, _)) = cut else { return };
     let mut pod = Pod::default();
     pod.spec.containers.push(Container::default());
     question(&mut cluster, vec![Shape { pod, wanted: 1 }]);
 }
 
-fn by_pieces(bytes: &[u8]) -> Option<(Cluster, LoadReport)> {
+fn by_pieces(bytes: &[u8]) -> Result<(Cluster, LoadReport), String> {
     let mut loader = Loader::new();
-    loader.text(&mut JsonStream::new(bytes).ok()?).ok()?;
-    Some(loader.finish())
+    let read = JsonStream::new(bytes).and_then(|mut stream| loader.text(&mut stream));
+    read.map(|()| loader.finish()).map_err(|error| error.to_string())
 }
 
-fn at_once(bytes: &[u8]) -> Option<(Cluster, LoadReport)> {
+fn at_once(bytes: &[u8]) -> Result<(Cluster, LoadReport), String> {
     let mut loader = Loader::new();
-    let text = std::str::from_utf8(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)).ok()?;
-    let mut json = serde_json::Deserializer::from_str(text);
+    let text = std::str::from_utf8(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes));
+    let mut json = serde_json::Deserializer::from_str(text.map_err(|error| error.to_string())?);
     while json.end().is_err() {
-        loader.document(&mut json).ok()?;
+        loader.document(&mut json).map_err(|error| error.to_string())?;
     }
-    Some(loader.finish())
+    Ok(loader.finish())
 }
 
 fn question(cluster: &mut Cluster, shapes: Vec<Shape>) {
