@@ -73,7 +73,7 @@ impl StateFile {
             }
             Self::Ring => "top --at does not know the seconds behind the damage",
             Self::Pods => {
-                "until the recommender tells them anew, requests are inverted from the runtime's record"
+                "until the recommender or the kubelet tells them anew, requests are inverted from the runtime's record"
             }
         }
     }

@@ -29,10 +29,41 @@ pub(super) struct StoredPods {
     /// When something in it changed last, microseconds since 1970.
     pub(super) changed_usec: u64,
     pods: Vec<PodRequirements>,
+    /// Of the kubelet, where it is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) kubelet: Option<StoredList>,
+}
+
+/// What the kubelet listed.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StoredList {
+    /// When it had answered last, microseconds since 1970.
+    pub(super) read_usec: u64,
+    pods: Vec<PodRequirements>,
+}
+
+impl StoredList {
+    pub(super) fn new(known: &NodePods, read_usec: u64) -> Self {
+        Self { read_usec, pods: all(known) }
+    }
+
+    pub(super) fn pods(self) -> NodePods {
+        NodePods::new(1, 0, self.pods)
+    }
+}
+
+fn all(known: &NodePods) -> Vec<PodRequirements> {
+    known.pods().values().map(|pod| (**pod).clone()).collect()
 }
 
 impl StoredPods {
-    pub(super) fn new(node: &NodeKey, known: &NodePods, changed_usec: u64) -> Self {
+    pub(super) fn new(
+        node: &NodeKey,
+        known: &NodePods,
+        changed_usec: u64,
+        kubelet: Option<StoredList>,
+    ) -> Self {
         let of = known.known();
         Self {
             version: VERSION,
@@ -41,7 +72,8 @@ impl StoredPods {
             run: of.run,
             generation: of.generation,
             changed_usec,
-            pods: known.pods().values().map(|pod| (**pod).clone()).collect(),
+            pods: all(known),
+            kubelet,
         }
     }
 

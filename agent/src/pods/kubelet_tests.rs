@@ -223,6 +223,40 @@ fn what_it_said_of_a_pod_stays_while_a_runtime_runs_it() {
 }
 
 #[tokio::test]
+async fn what_it_said_is_known_to_the_next_run_while_it_is_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |is_asked| {
+        let node = evenkeel_model::node::NodeKey { cluster: "test".into(), node: "a".into() };
+        let (pods, is_damaged) = Pods::open(dir.path().to_owned(), node, is_asked);
+        assert!(!is_damaged);
+        Arc::new(pods)
+    };
+    let keep = |pods: Arc<Pods>| pods.keep(tokio::sync::watch::channel(true).1);
+    let known = |pods: &Pods| ["a", "b"].map(|uid| cpu(pods, uid).is_some());
+    let lists = |pods: &Pods, uids: &[(&str, &str)]| pods.take_kubelets(read_pod_list(list(uids).as_bytes()));
+    let first = open(true);
+    keep(Arc::clone(&first)).await;
+    assert!(!dir.path().join("pods.json").exists(), "it said nothing");
+    lists(&first, &[("a", "1"), ("b", "2")]);
+    keep(first).await;
+    let next = open(true);
+    assert_eq!((known(&next), cpu(&next, "b").as_deref()), ([true, true], Some("2")));
+    next.take_kubelets(Err("it is away".into()));
+    let status = next.status().unwrap().kubelet.unwrap();
+    assert_eq!((status.pods, status.read_usec > 0, status.trouble.as_str()), (2, true, "it is away"));
+    // It started again, too, and answers before a runtime does.
+    lists(&next, &[]);
+    assert_eq!(known(&next), [true, true]);
+    next.found(&runs(&["a"]));
+    lists(&next, &[]);
+    assert_eq!(known(&next), [true, false]);
+    keep(next).await;
+    let unasked = open(false);
+    assert!(unasked.status().is_none() && known(&unasked) == [false, false]);
+    assert_eq!(known(&open(true)), [true, false]);
+}
+
+#[tokio::test]
 async fn it_is_believed_by_its_certificate_alone_and_not_waited_for() {
     let fixture = kubelet(ok(&list(&[]))).await;
     let why = |asked: HttpsEndpoint| async move { ask(&asked, &Outward::Here).await.unwrap_err() };

@@ -21,7 +21,7 @@ use evenkeel_proto::pods::NodePods;
 use evenkeel_proto::v1;
 use tokio::sync::{Notify, watch};
 
-use kept::StoredPods;
+use kept::{StoredList, StoredPods};
 pub(crate) use kubelet::{Kubelet, MOST_LISTED, look, run as follow_kubelet};
 
 /// What is known is written so often at most: a node on which jobs come and go changes all the time.
@@ -76,12 +76,14 @@ impl Pods {
         Self { state: Mutex::default(), taken: watch::Sender::new(0), stir: Notify::new(), keeps: None }
     }
 
-    /// Those that an earlier run kept for the same node in a state directory, and whether the file is damaged.
-    pub(crate) fn open(state_dir: PathBuf, node: NodeKey) -> (Self, bool) {
+    /// Those that an earlier run kept for the same node in a state directory, and whether the file is damaged. What the kubelet said
+    /// counts where it `is_asked` still.
+    pub(crate) fn open(state_dir: PathBuf, node: NodeKey, is_asked: bool) -> (Self, bool) {
         let (kept, is_damaged) = StoredPods::read(&state_dir, &node);
         let mut state = PodsState::default();
-        if let Some(kept) = kept {
+        if let Some(mut kept) = kept {
             state.changed_usec = kept.changed_usec;
+            state.kubelet = kept.kubelet.take().filter(|_| is_asked).map(Kubelets::kept);
             state.known = kept.pods();
             state.index();
         }
@@ -162,7 +164,8 @@ impl Pods {
         let mut state = lock(&self.state);
         let PodsState { kubelet, running, .. } = &mut *state;
         let of = kubelet.get_or_insert_default();
-        let runs = |uid: &str| running.values().any(|uids| uids.contains(uid));
+        // Before a runtime has listed what it runs, any may run.
+        let runs = |uid: &str| running.is_empty() || running.values().any(|uids| uids.contains(uid));
         let (is_change, trouble) = match answer.and_then(|listed| of.take(listed, runs)) {
             Ok(is_change) => (is_change, None),
             Err(why) => (false, Some(why)),
@@ -211,7 +214,8 @@ impl Pods {
                 _ = stopped.wait_for(|stop| *stop) => true,
             };
             let count = *changes.borrow_and_update();
-            if count != written {
+            // When the kubelet answered last is written at the end alone.
+            if count != written || is_end && lock(&self.state).kubelet.is_some() {
                 written = count;
                 let this = Arc::clone(&self);
                 // The disk may be slow.
@@ -233,7 +237,9 @@ impl Pods {
         let Some((dir, node)) = &self.keeps else { return };
         let kept = {
             let state = lock(&self.state);
-            StoredPods::new(node, &state.known, state.changed_usec)
+            let kubelet = state.kubelet.as_ref().filter(|of| of.read_usec > 0);
+            let kubelet = kubelet.map(|of| StoredList::new(&of.known, of.read_usec));
+            StoredPods::new(node, &state.known, state.changed_usec, kubelet)
         };
         if let Err(error) = kept.write(dir) {
             tracing::warn!(
@@ -254,6 +260,11 @@ impl PodsState {
 }
 
 impl Kubelets {
+    /// What an earlier run was told.
+    fn kept(list: StoredList) -> Self {
+        Self { read_usec: list.read_usec, known: list.pods(), ..Self::default() }
+    }
+
     /// Takes in a list; whether something is known otherwise then. What was said of a pod that a runtime runs stays: a kubelet that has just
     /// started lists none before it has heard of the API server, which may be away for hours, and static ones alone.
     fn take(&mut self, listed: PodListing, runs: impl Fn(&str) -> bool) -> Result<bool, String> {
@@ -313,7 +324,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_known_is_kept_for_the_same_node_alone() {
         let dir = tempfile::tempdir().unwrap();
-        let (pods, is_damaged) = Pods::open(dir.path().to_owned(), node("a"));
+        let (pods, is_damaged) = Pods::open(dir.path().to_owned(), node("a"), false);
         assert!(!is_damaged && pods.status().is_none());
         pods.take(told(3, &["web", "static-etcd"]));
         assert!(pods.by_uid().contains_key("etcd"), "by the uid that the runtime has");
@@ -321,7 +332,7 @@ mod tests {
         let (stop, stopped) = watch::channel(true);
         Arc::new(pods).keep(stopped).await;
         drop(stop);
-        let (again, _) = Pods::open(dir.path().to_owned(), node("a"));
+        let (again, _) = Pods::open(dir.path().to_owned(), node("a"), false);
         let status = again.status().unwrap();
         assert_eq!((status.pods, status.generation, status.kept), (2, 3, true));
         assert!(status.changed_usec > 0);
@@ -329,10 +340,10 @@ mod tests {
         let file = dir.path().join("pods.json");
         let text = std::fs::read_to_string(&file).unwrap();
         std::fs::write(&file, text.replacen("uid-web", "uid-bad", 1)).unwrap();
-        let (damaged, is_damaged) = Pods::open(dir.path().to_owned(), node("a"));
+        let (damaged, is_damaged) = Pods::open(dir.path().to_owned(), node("a"), false);
         assert!(is_damaged && damaged.status().is_none());
         std::fs::write(&file, text).unwrap();
-        let (other, is_damaged) = Pods::open(dir.path().to_owned(), node("b"));
+        let (other, is_damaged) = Pods::open(dir.path().to_owned(), node("b"), false);
         assert!(!is_damaged && other.status().is_none(), "another node's");
         assert!(!file.exists());
     }

@@ -140,7 +140,7 @@ fn open_pods(config: &Config, node: &NodeKey, keeps: Keeps, stats: &Stats) -> Po
         return Pods::none();
     }
     let dir = &config.enforce.state_dir;
-    let (pods, is_damaged) = Pods::open(dir.clone(), node.clone());
+    let (pods, is_damaged) = Pods::open(dir.clone(), node.clone(), config.sources.kubelet.is_some());
     stats.enforce.damages.take(StateFile::Pods, dir, usize::from(is_damaged));
     pods
 }
