@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use evenkeel_model::key::ContainerKey;
+use evenkeel_model::sample::{Field, Sample};
 use evenkeel_proto::frame::Encoder;
 use evenkeel_rightsizing::histogram::Histogram;
 use proptest::prelude::*;

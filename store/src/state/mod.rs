@@ -38,6 +38,7 @@ pub mod placed;
 #[cfg(test)]
 mod quota_tests;
 pub(crate) mod repeats;
+mod samples;
 pub(crate) mod seconds;
 pub mod slots;
 pub(crate) mod start;
@@ -51,8 +52,6 @@ pub mod traffic;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use evenkeel_model::panic;
-use evenkeel_model::rollup::Rollup;
-use evenkeel_model::sample::{Field, Sample};
 use evenkeel_proto::frame::FrameKind;
 use evenkeel_proto::v1;
 
@@ -62,18 +61,15 @@ use crate::history::replica::{Fold, Replica};
 use crate::ingest::record::{IngestEntry as LogEntry, Judged, LostFrames, Owned, Panic, Taken};
 use crate::ingest::stream_state::Range;
 use crate::key::{NodeKey, StreamKey};
-use belief::{Dropped, Means, Reason};
+use belief::{Dropped, Reason};
 use clock::Clock;
-use history::{History, HistoryBounds, Minutes};
+use history::{HistoryBounds, Minutes};
 use kills::Kills;
 use minute::MINUTE_USEC;
 use placed::Aside;
 use repeats::Repeats;
 use slots::StreamContainer;
 use stream::{NodeState, Staging, StreamState};
-
-/// Samples dated further ahead of their reception are not counted: they would push the whole history out.
-const MAX_AHEAD_MINUTES: u64 = 24 * 60;
 
 /// Streams of one node that are many: agents begin one at each start.
 const EPOCHS_OF_NODE: usize = 8;
@@ -526,144 +522,6 @@ impl StoreState {
         }
     }
 
-    fn samples(&mut self, id: u64, key: &StreamKey, received_usec: u64, bytes: &[u8]) -> RecordOutcome {
-        if bytes.is_empty() {
-            return RecordOutcome::Done;
-        }
-        let Some(stream) = self.streams.get_mut(&id) else { return RecordOutcome::Done };
-        self.staging.clear();
-        let header = match stream.decoder.decode(bytes, &mut self.staging) {
-            Ok(header) => header,
-            Err(error) => return RecordOutcome::Unreadable(error.to_string()),
-        };
-        if self.staging.minutes.iter().any(|(_, _, rollup)| implausible(rollup)) {
-            return RecordOutcome::Unreadable("a minute has more samples than a minute can have".to_owned());
-        }
-        self.delivered(id, key, received_usec, header.time_usec);
-        let node = self.nodes.entry(NodeKey::of(key)).or_default();
-        let means = Means::of(node.facts.as_ref());
-        let together = self.staging.seconds.iter().map(|(.., sample, previous)| (sample, previous.as_ref()));
-        if let Some(reason) = means.doubt_all(together) {
-            node.dropped.add(reason, self.staging.seconds.len() as u64);
-            self.staging.seconds.clear();
-        }
-        let dropped = &mut node.dropped;
-        let Some(stream) = self.streams.get_mut(&id) else { return RecordOutcome::Done };
-        let latest = (received_usec / MINUTE_USEC).max(u64::from(self.clock.now())) + MAX_AHEAD_MINUTES;
-        let (clock, origin, start_usec) = (self.clock.now(), key.node_number(), self.limits.start_usec);
-        let oldest = self.clock.horizon().saturating_sub(self.limits.history.retention_minutes);
-        let mut newest = 0;
-        let mut counted = 0;
-        stream.slots.rewind();
-        for (number, time_usec, sample, previous) in &self.staging.seconds {
-            let Some(slot) = stream.slots.get_mut(*number) else {
-                self.counters.left_out(stream.aside.get(number), 1, dropped);
-                continue;
-            };
-            let minute = match u32::try_from(time_usec / MINUTE_USEC) {
-                Ok(minute) if u64::from(minute) <= latest => minute,
-                _ => {
-                    self.counters.misdated += 1;
-                    dropped.add(Reason::Ahead, 1);
-                    continue;
-                }
-            };
-            if minute < oldest {
-                self.counters.ancient += 1;
-                dropped.add(Reason::Ancient, 1);
-                continue;
-            }
-            if let Some(reason) = means.doubt_sample(sample, previous.as_ref()) {
-                dropped.add(reason, 1);
-                continue;
-            }
-            newest = newest.max(*time_usec);
-            counted += 1;
-            let before = slot.latest.as_ref().map(|(time, _)| *time);
-            self.counters.late += u64::from(before.is_some_and(|before| *time_usec < before));
-            self.counters.resets += u64::from(previous.as_ref().is_some_and(|p| went_back(p, sample)));
-            if slot.caps.is_none() {
-                slot.show(*time_usec, sample, previous.as_ref());
-                dropped.add(Reason::Share, 1);
-                continue;
-            }
-            if let Some(fold) = slot.turn_start(*time_usec, start_usec) {
-                self.past.absorb(clock, &slot.subjects, &fold);
-                slot.caps = Some(self.past.compare(slot.subjects[0], origin, &fold));
-            }
-            turn_hour(&mut self.past, clock, slot, minute / 60);
-            if let Some((minute, rollup)) = slot.take(minute, *time_usec, sample, previous.as_ref()) {
-                self.history.record(slot.series, (id, *number), &slot.identity.pod, minute, &rollup);
-                let is_start = slot.start.has_minute(minute, start_usec);
-                self.past.minute(clock, &slot.subjects, minute, &rollup, is_start);
-            }
-            if slot.seconds.is_full(*number)
-                && let Some(fold) = slot.fold()
-            {
-                self.past.absorb(clock, &slot.subjects, &fold);
-                slot.caps = Some(self.past.compare(slot.subjects[0], origin, &fold));
-            }
-        }
-        stream.slots.rewind();
-        for (number, minute, rollup) in &self.staging.minutes {
-            let Some(slot) = stream.slots.get_mut(*number) else {
-                self.counters.left_out(stream.aside.get(number), rollup.samples, dropped);
-                continue;
-            };
-            let minute = match u32::try_from(*minute) {
-                Ok(minute) if u64::from(minute) <= latest => minute,
-                _ => {
-                    self.counters.misdated += rollup.samples;
-                    dropped.add(Reason::Ahead, rollup.samples);
-                    continue;
-                }
-            };
-            if minute < oldest {
-                self.counters.ancient += rollup.samples;
-                dropped.add(Reason::Ancient, rollup.samples);
-                continue;
-            }
-            if let Some(reason) = means.doubt_minute(rollup) {
-                dropped.add(reason, rollup.samples);
-                continue;
-            }
-            newest = newest.max(u64::from(minute) * MINUTE_USEC);
-            counted += rollup.samples;
-            if slot.caps.is_none() {
-                dropped.add(Reason::Share, rollup.samples);
-                continue;
-            }
-            let rollup = &slot.capped_minute(rollup);
-            if let Some(fold) = slot.turn_start(u64::from(minute) * MINUTE_USEC, start_usec) {
-                self.past.absorb(clock, &slot.subjects, &fold);
-                slot.caps = Some(self.past.compare(slot.subjects[0], origin, &fold));
-            }
-            turn_hour(&mut self.past, clock, slot, minute / 60);
-            if let Some((minute, rollup)) = slot.take_rollup(minute, rollup) {
-                self.history.record(slot.series, (id, *number), &slot.identity.pod, minute, &rollup);
-                let is_start = slot.start.has_minute(minute, start_usec);
-                self.past.minute(clock, &slot.subjects, minute, &rollup, is_start);
-            }
-            if let Some(fold) = slot.fold_rollup(rollup) {
-                self.past.absorb(clock, &slot.subjects, &fold);
-                slot.caps = Some(self.past.compare(slot.subjects[0], origin, &fold));
-            }
-        }
-        self.count(key, newest, counted);
-        RecordOutcome::Done
-    }
-
-    fn count(&mut self, key: &StreamKey, newest_usec: u64, samples: u64) {
-        self.counters.samples += samples;
-        let node = self.nodes.entry(NodeKey::of(key)).or_default();
-        node.frames += 1;
-        node.samples += samples;
-        // The newest of the last frame: a node whose clock was ahead is believed when it is right again.
-        if newest_usec > 0 && node.epoch == key.epoch {
-            node.newest_usec = newest_usec;
-        }
-    }
-
     fn decided(&mut self, id: u64, key: &StreamKey, told_usec: u64, decisions: Vec<v1::Decision>) {
         let mut floods = false;
         for mut decision in decisions {
@@ -712,31 +570,13 @@ impl StoreState {
     }
 }
 
-/// Makes an hour a container's open one; what it did in the one before goes to its subjects.
-fn turn_hour(past: &mut Past, clock: u32, slot: &mut StreamContainer, hour: u32) {
-    let ended = slot.turn_hour(hour);
-    absorb_hour(past, clock, &slot.subjects, ended);
-}
-
+/// What a container did in an hour that has ended goes to its subjects.
 fn absorb_hour(past: &mut Past, clock: u32, subjects: &Subjects, ended: Option<(Fold, Replica)>) {
     let Some((fold, replica)) = ended else { return };
     past.absorb(clock, subjects, &fold);
     if let Some(own) = subjects[0] {
         past.replica(own, replica);
     }
-}
-
-/// Whether a rollup has more samples than a hundred a second.
-fn implausible(rollup: &Rollup) -> bool {
-    const MOST: u64 = 6000;
-    let counts = [rollup.samples, rollup.cpu_micro.count, rollup.memory_bytes.count];
-    counts.into_iter().any(|count| count > MOST)
-}
-
-/// Whether the CPU counter is behind where it was.
-fn went_back(before: &Sample, sample: &Sample) -> bool {
-    let counter = |sample: &Sample| sample.get(Field::CpuUsageUsec);
-    counter(before).zip(counter(sample)).is_some_and(|(before, now)| now < before)
 }
 
 fn minute_of(time_usec: u64) -> u32 {

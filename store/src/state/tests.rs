@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::history::History as _;
 use super::*;
 use crate::history::{HistoryView, ViewTarget};
 use crate::key::Image;
+use evenkeel_model::rollup::Rollup;
+use evenkeel_model::sample::{Field, Sample};
 use evenkeel_proto::frame::Encoder;
 use evenkeel_rightsizing::Resource;
 use evenkeel_rightsizing::history::{Cause, History as _, Scope};
