@@ -29,6 +29,7 @@ use nix::sys::signal::{SigSet, Signal};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, oneshot, watch};
+use tokio::task::JoinSet;
 use tonic::server::NamedService;
 use tonic::transport::Server;
 use tracing::{info, warn};
@@ -43,7 +44,7 @@ use crate::api::ready::{Own, Readiness};
 use crate::audit::{Audit, AuditOutcome, AuditedChange, Object, Recorder, Ticket};
 use crate::authority::Authority;
 use crate::authority::service::{Enrollment, MAX_MESSAGE};
-use crate::config::{Config, LiveConfig, Sources};
+use crate::config::{Config, KubernetesSection, LiveConfig, Sources};
 use crate::events::Events;
 use crate::followed::Followed;
 use crate::identity::{Access, Door, Kubernetes};
@@ -187,11 +188,7 @@ impl Recommender {
         let access = Arc::new(access.with_leading(Arc::clone(&leading)));
         let server = listeners.server();
         let own = authority.clone().map(|authority| Own { authority, server, clock: clock.clone() });
-        private::directory(&config.state_dir).context("state_dir is not used")?;
-        let (to_open, at_time) = (config.clone(), clock.clone());
-        let opened = move || Audit::open(&to_open.audit_dir(), to_open.audit.max_bytes.get(), at_time);
-        let audit = tokio::task::spawn_blocking(opened).await?;
-        record.send_replace(Some(Arc::clone(&audit)));
+        let audit = open_record(&config, clock.clone(), &record).await?;
         authority.iter().for_each(|authority| authority.told_to(&audit));
         if let Some(authority) = authority.as_ref().filter(|_| is_new_authority) {
             let object = Object::of_all("Authority", config.tls.domain());
@@ -200,25 +197,8 @@ impl Recommender {
         }
         let (tokens, tls) = (Arc::clone(access.tokens()), listeners.tls());
         let readiness = Readiness::new(&config, tokens, Arc::clone(&audit), tls, own);
-        let followed = Followed::open(&config.kubernetes).await;
-        let followed = followed.context("no view of the Kubernetes cluster (kubernetes.view)")?;
-        let objects = RecommendedObjects::open(&config.kubernetes).await;
-        let objects = objects.context("no objects of the Kubernetes cluster (kubernetes.recommend)")?;
-        let events = Events::open(&config.kubernetes).await;
-        let events = events.context("no Events to the Kubernetes cluster (kubernetes.events)")?;
-        let readiness = readiness.with_kubernetes(kubernetes).with_followed(followed).with_objects(objects);
-        let updater = Updater::open(&config.kubernetes).await;
-        let updater = updater.context("no changes of the Kubernetes cluster's pods (kubernetes.updater)")?;
-        let panic_map = PanicMap::open(&config.kubernetes).await;
-        let panic_map =
-            panic_map.context("no ConfigMap of the panic switch (kubernetes.panic_map)")?.map(Arc::new);
-        let readiness = readiness.with_panic_map(panic_map);
-        let readiness =
-            readiness.with_events(events).with_updater(updater).with_leading(Arc::clone(&leading));
-        let registration = Registration::open(&config.kubernetes).await;
-        let registration = registration.context("no look at the webhook (kubernetes.registration)")?;
-        let readiness = readiness.with_registration(registration);
-        let readiness = Arc::new(readiness);
+        let readiness = readiness.with_kubernetes(kubernetes).with_leading(Arc::clone(&leading));
+        let readiness = Arc::new(connected(readiness, &config.kubernetes).await?);
         let stored = Arc::new(Stored::open(config.state_dir.join("recommendations")));
         let site = Site::new(Arc::clone(&readiness), Arc::clone(&stored), clock.clone());
         let (stopping, stopped) = watch::channel(false);
@@ -226,13 +206,14 @@ impl Recommender {
         let gates = Gates::new(&config.serve, config.ingest.max_streams);
         // The socket's file goes when this ends.
         let (grpc, http, _file) = listeners.connections(&gates);
-        let web = evenkeel_net::http::serve(http, router, ended(stopped.clone()));
-        let web = tokio::spawn(web);
-        let looking = tokio::spawn(look_after(Arc::clone(&readiness), Arc::clone(&access)));
-        let auditing = tokio::spawn(look_at_record(Arc::clone(&audit)));
+        let mut web = tokio::spawn(evenkeel_net::http::serve(http, router, ended(stopped.clone())));
+        // Ended with this.
+        let mut tasks = JoinSet::new();
+        tasks.spawn(look_after(Arc::clone(&readiness), Arc::clone(&access)));
+        tasks.spawn(look_at_record(Arc::clone(&audit)));
         let ingestion = LateIngestion::default();
         let serving = Arc::new(Notify::new());
-        let rpc = tokio::spawn(rpc(
+        let mut rpc = tokio::spawn(rpc(
             grpc,
             Recorder(audit),
             Door(Arc::clone(&access)),
@@ -259,19 +240,7 @@ impl Recommender {
         health.set_engines(outside.counts());
         let context =
             Context::new(engine, &live, stored, gates, Arc::clone(&access), Arc::clone(&readiness))?;
-        let watching = tokio::spawn(crate::capacity::watch::run(context.clone(), stopped.clone()));
-        let recommending = tokio::spawn(crate::objects::run(context.clone(), stopped.clone()));
-        let telling = tokio::spawn(crate::events::run(context.clone(), stopped.clone()));
-        if let Some(map) = readiness.panic_map().cloned() {
-            let stopped = stopped.clone();
-            tokio::spawn(async move { map.run(stopped).await });
-        }
-        let updating = tokio::spawn(crate::updater::run(context.clone(), stopped.clone()));
-        let registration = context.readiness.registration().cloned();
-        let registered = registration.map(|registration| tokio::spawn(registration.run(stopped.clone())));
-        let started = tokio::spawn(crate::starts::run(context.clone(), stopped.clone()));
-        let gates_kept = tokio::spawn(crate::gates::run(context.clone(), stopped.clone()));
-        let lead = tokio::spawn(crate::leading::run(context.clone(), stopped.clone()));
+        act(&context, &stopped, &mut tasks);
         site.open(context.clone());
         ingestion.open(Ingestion::new(
             context.engine.clone(),
@@ -286,10 +255,9 @@ impl Recommender {
         let background = background(&context, &stopped).await?;
         readiness.replayed();
         info!(at, "ready");
-        let watchdog = tokio::spawn(feed_watchdog(health));
+        tasks.spawn(feed_watchdog(health));
         tell(&[NotifyState::Ready, NotifyState::Status(&at)]);
 
-        let (mut web, mut rpc) = (web, rpc);
         let early = tokio::select! {
             () = stop => None,
             ended = &mut web => Some(ended.map_err(anyhow::Error::from).and_then(|e| Ok(e?)).context("HTTP server")),
@@ -316,17 +284,7 @@ impl Recommender {
         if tokio::time::timeout(drain, drained).await.is_err() {
             warn!("some requests did not end within serve.drain and are cut off");
         }
-        watchdog.abort();
-        watching.abort();
-        recommending.abort();
-        telling.abort();
-        updating.abort();
-        started.abort();
-        gates_kept.abort();
-        registered.iter().for_each(|registered| registered.abort());
-        lead.abort();
-        looking.abort();
-        auditing.abort();
+        tasks.abort_all();
         // The last checkpoint seals and offers; the engines are given what they take at once.
         tokio::task::spawn_blocking(move || {
             if background.join().is_err() {
@@ -338,6 +296,56 @@ impl Recommender {
         .await?;
         info!("stopped");
         early.unwrap_or(Ok(()))
+    }
+}
+
+/// Opens the audit record, and hands it to who waits for it.
+async fn open_record(
+    config: &Config,
+    clock: WallClock,
+    record: &watch::Sender<Option<Arc<Audit>>>,
+) -> anyhow::Result<Arc<Audit>> {
+    private::directory(&config.state_dir).context("state_dir is not used")?;
+    let (dir, most) = (config.audit_dir(), config.audit.max_bytes.get());
+    let audit = tokio::task::spawn_blocking(move || Audit::open(&dir, most, clock)).await?;
+    record.send_replace(Some(Arc::clone(&audit)));
+    Ok(audit)
+}
+
+/// Connects to the API server for all that is followed, told and changed there.
+async fn connected(readiness: Readiness, section: &KubernetesSection) -> anyhow::Result<Readiness> {
+    let followed = Followed::open(section).await;
+    let followed = followed.context("no view of the Kubernetes cluster (kubernetes.view)")?;
+    let objects = RecommendedObjects::open(section).await;
+    let objects = objects.context("no objects of the Kubernetes cluster (kubernetes.recommend)")?;
+    let events = Events::open(section).await;
+    let events = events.context("no Events to the Kubernetes cluster (kubernetes.events)")?;
+    let updater = Updater::open(section).await;
+    let updater = updater.context("no changes of the Kubernetes cluster's pods (kubernetes.updater)")?;
+    let panic_map = PanicMap::open(section).await;
+    let panic_map = panic_map.context("no ConfigMap of the panic switch (kubernetes.panic_map)")?;
+    let registration = Registration::open(section).await;
+    let registration = registration.context("no look at the webhook (kubernetes.registration)")?;
+    let readiness = readiness.with_followed(followed).with_objects(objects).with_events(events);
+    let readiness = readiness.with_updater(updater).with_panic_map(panic_map.map(Arc::new));
+    Ok(readiness.with_registration(registration))
+}
+
+/// Begins to tell and change what is recommended.
+fn act(context: &Context, stopped: &watch::Receiver<bool>, tasks: &mut JoinSet<()>) {
+    tasks.spawn(crate::capacity::watch::run(context.clone(), stopped.clone()));
+    tasks.spawn(crate::objects::run(context.clone(), stopped.clone()));
+    tasks.spawn(crate::events::run(context.clone(), stopped.clone()));
+    tasks.spawn(crate::updater::run(context.clone(), stopped.clone()));
+    tasks.spawn(crate::starts::run(context.clone(), stopped.clone()));
+    tasks.spawn(crate::gates::run(context.clone(), stopped.clone()));
+    tasks.spawn(crate::leading::run(context.clone(), stopped.clone()));
+    if let Some(map) = context.readiness.panic_map().cloned() {
+        let stopped = stopped.clone();
+        tasks.spawn(async move { map.run(stopped).await });
+    }
+    if let Some(registration) = context.readiness.registration().cloned() {
+        tasks.spawn(registration.run(stopped.clone()));
     }
 }
 
