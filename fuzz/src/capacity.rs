@@ -23,11 +23,10 @@ pub(crate) fn snapshot(bytes: &[u8]) {
     let is_of_values = |error: &String| {
         ["number out of range", "recursion limit exceeded"].iter().any(|why| error.contains(why))
     };
-    if whole.as_ref().is_err_and(is_of_values) {
-        // No value can be made of it, which the first road passes over where it skips it.
-        return;
+    // No value can be made of it, which the first road passes over where it skips it.
+    if !whole.as_ref().is_err_and(is_of_values) {
+        assert_eq!(told(&cut), told(&whole), "a snapshot is read alike however it is read");
     }
-    assert_eq!(told(&cut), told(&whole), "a snapshot is read alike however it is read");
     let Ok((mut cluster, _)) = cut else { return };
     let mut pod = Pod::default();
     pod.spec.containers.push(Container::default());

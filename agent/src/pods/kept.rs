@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 const FILE: &str = "pods.json";
 const VERSION: u32 = 1;
-/// Larger files are not ours: about a kilobyte for each pod of a node.
-const MOST_BYTES: u64 = 32 << 20;
+/// Larger files are not ours: about a kilobyte for each pod of a node, as the recommender and as the kubelet tell it.
+const MOST_BYTES: u64 = 64 << 20;
 
 /// What is kept.
 #[derive(Debug, Serialize, Deserialize)]
