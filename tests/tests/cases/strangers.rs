@@ -34,15 +34,11 @@ fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
     all.iter().find(|one| one["type"] == kind)?["status"].as_str()
 }
 
-/// kubectl, with nothing of the caller's own configuration.
+/// kubectl, with nothing of the caller's own configuration; what it keeps of the API server lies beside the kubeconfig.
 fn kubectl(program: &Path, kubeconfig: &Path, words: &[&str]) -> Result<String> {
+    let home = kubeconfig.parent().context("a kubeconfig without a directory")?;
     let mut command = Command::new(program);
-    command
-        .arg("--kubeconfig")
-        .arg(kubeconfig)
-        .args(words)
-        .env_remove("KUBECONFIG")
-        .env("HOME", "/nonexistent");
+    command.arg("--kubeconfig").arg(kubeconfig).args(words).env_remove("KUBECONFIG").env("HOME", home);
     machine::run(&mut command)
 }
 
