@@ -8,6 +8,12 @@ repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # Debian gives ordinary users no sbin directories, and that is where runc and modprobe are.
 export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 
+# The programs that are shipped. Whoever builds them names them, so that nothing of what tests them is in them.
+shipped=(evenkeel evenkeel-agent evenkeel-recommender)
+
+# build_shipped ARGUMENT... : builds them, as every package, image, demonstration, bench and guest gets them.
+build_shipped() { cargo build --locked "${shipped[@]/#/--package=}" "${shipped[@]/#/--bin=}" "$@"; }
+
 say() { printf '==> %s\n' "$*" >&2; }
 warn() { printf 'warning: %s\n' "$*" >&2; }
 die() {

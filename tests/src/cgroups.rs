@@ -11,9 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use cgroups_rs::CgroupPid;
-use cgroups_rs::fs::cgroup::Cgroup;
-use cgroups_rs::fs::hierarchies;
+use cgroups_rs::{Cgroup, CgroupPid, hierarchies};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

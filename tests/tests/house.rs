@@ -199,12 +199,51 @@ fn pure_crates_use_nothing_that_does_io() -> Result<()> {
     Ok(())
 }
 
+/// What cargo would build for a selection, a package a line.
+fn tree(selection: &[&str], format: &str) -> Result<String> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.arg("tree").args(selection).args(["--edges", "normal,build"]);
+    cargo.args(["--prefix", "none", "--format", format, "--locked", "--offline"]);
+    machine::run(cargo.current_dir(places::repository()))
+}
+
+/// Packages of a selection, each with its features. `default` only names others, which are there themselves.
+fn features(selection: &[&str]) -> Result<BTreeMap<String, BTreeSet<String>>> {
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for line in tree(selection, "{p}|{f}")?.lines().filter(|line| !line.is_empty()) {
+        // Said once more of a package whose own tree is told above.
+        let (package, features) = line
+            .trim_end_matches(" (*)")
+            .split_once('|')
+            .with_context(|| format!("no package and its features: {line}"))?;
+        let features = features.split(',').filter(|feature| !matches!(*feature, "" | "default"));
+        found.entry(package.to_string()).or_default().extend(features.map(str::to_string));
+    }
+    Ok(found)
+}
+
+#[test]
+fn what_is_shipped_has_no_feature_that_only_a_test_wants() -> Result<()> {
+    let shipped = features(&["-pevenkeel", "-pevenkeel-agent", "-pevenkeel-recommender"])?;
+    assert!(shipped.keys().any(|package| package.starts_with("zbus ")), "the tree was not understood");
+    let mut broken = Vec::new();
+    for (of, selection) in [("default members", &[][..]), ("the whole workspace", &["--workspace"])] {
+        let others = features(selection)?;
+        for (package, features) in &shipped {
+            let beside = others.get(package).with_context(|| format!("{of}: no {package}"))?;
+            let more: Vec<&str> = beside.symmetric_difference(features).map(String::as_str).collect();
+            if !more.is_empty() {
+                broken.push(format!("{package} beside {of}: {}", more.join(", ")));
+            }
+        }
+    }
+    assert_none("programs are built alike, alone and beside what tests them", &broken);
+    Ok(())
+}
+
 #[test]
 fn enforcement_has_no_network_and_no_async_runtime() -> Result<()> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["tree", "--package", "evenkeel-enforce", "--edges", "normal,build"]);
-    cargo.args(["--prefix", "none", "--format", "{p}", "--locked", "--offline"]);
-    let tree = machine::run(cargo.current_dir(places::repository()))?;
+    let tree = tree(&["--package=evenkeel-enforce"], "{p}")?;
     let names: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
     assert!(names.contains("evenkeel-qos"), "the tree was not understood: {tree}");
     let broken: Vec<String> = ENFORCE_WITHOUT
