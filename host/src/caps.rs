@@ -132,7 +132,7 @@ pub fn held() -> Result<Vec<UsableCapability>, HostError> {
 /// The capabilities a set of features needs, each once.
 pub fn needed(features: impl IntoIterator<Item = Feature>) -> Vec<UsableCapability> {
     let mut needed: Vec<UsableCapability> = features.into_iter().map(Feature::needs).collect();
-    needed.sort();
+    needed.sort_unstable();
     needed.dedup();
     needed
 }

@@ -101,7 +101,7 @@ impl HostReader for KernelReader {
         for dir in self.tree.dirs(path)? {
             names.extend(dir.children()?);
         }
-        names.sort();
+        names.sort_unstable();
         names.dedup();
         Ok(names)
     }
@@ -117,7 +117,7 @@ impl HostReader for KernelReader {
     fn family(&self, parent: &CgroupRef) -> Result<Family, HostError> {
         let dir = self.tree.dir_of(parent)?;
         let mut names = dir.children()?;
-        names.sort();
+        names.sort_unstable();
         // A threaded parent does not tell; it has processes then.
         let processes = dir.procs().map_or(1, |procs| procs.pids.len());
         let children = names.into_iter().filter_map(|name| child(&dir, name)).collect();

@@ -187,7 +187,7 @@ impl Dynamic {
         }
         let is_over = |id: &str| self.held.get(id).is_some_and(|h| h.is_over);
         let (mut over, within): (Vec<_>, Vec<_>) = by_id.into_values().partition(|c| is_over(&c.id));
-        over.sort_by(|a, b| worse_first(a, b));
+        over.sort_unstable_by(|a, b| worse_first(a, b));
         let count = over.len() as u64;
         let ranked = over.into_iter().zip(0_u64..).map(|(c, rank)| (c, Some(Rank { rank, count })));
         let wanted: Vec<_> = ranked
@@ -219,7 +219,7 @@ impl Dynamic {
                 Some((by, *c, input, value))
             })
             .collect();
-        changes.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.id.cmp(&b.1.id)));
+        changes.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.id.cmp(&b.1.id)));
         changes.truncate(self.rule.writes_per_round);
         for (_, c, input, value) in &changes {
             if let Some(held) = self.held.get_mut(&c.id) {

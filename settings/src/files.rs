@@ -91,7 +91,7 @@ impl Sources {
                 self.warnings.push(format!("{}: not read, its name does not end in .toml", path.display()));
             }
         }
-        paths.sort();
+        paths.sort_unstable();
         Ok(paths)
     }
 }

@@ -216,7 +216,7 @@ impl Following {
             told.push(more(&address));
         }
         let mut workloads: Vec<Arc<Workload>> = now.values().map(Arc::clone).collect();
-        workloads.sort_by(|a, b| a.id.cmp(&b.id));
+        workloads.sort_unstable_by(|a, b| a.id.cmp(&b.id));
         known.insert((source, address.clone()), now);
         let update = SourceUpdate { source, address, workloads, problems: told, healthy };
         self.pods.found(&update);

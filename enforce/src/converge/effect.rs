@@ -221,7 +221,7 @@ type Found = (LostEffect, Why);
 fn read(reader: &dyn HostReader, (hierarchy, parent): &(Hierarchy, String)) -> CgroupFamily {
     let found = reader.place(*hierarchy, parent).and_then(|place| reader.family(&place));
     let Family { processes, mut children } = found.unwrap_or_default();
-    children.sort_by(|a, b| a.name.cmp(&b.name));
+    children.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     let sum = |knob| children.iter().fold(Bytes::ZERO, |sum, child| sum.saturating_add(child.claim(knob)));
     CgroupFamily {
         processes,

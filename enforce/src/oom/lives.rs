@@ -95,7 +95,7 @@ impl Lives {
         if gone.is_empty() {
             return;
         }
-        gone.sort();
+        gone.sort_unstable();
         let excess = gone.len().saturating_sub(GONE);
         for (index, (since, at)) in gone.into_iter().enumerate() {
             if (index < excess || now.duration_since(since) >= AFTERLIFE)

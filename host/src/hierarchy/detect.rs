@@ -54,7 +54,7 @@ fn subdirectories(root: &Path) -> Result<Vec<PathBuf>, HostError> {
         .filter_map(|e| std::fs::canonicalize(e.path()).ok())
         .filter(|p| p.is_dir())
         .collect();
-    found.sort();
+    found.sort_unstable();
     found.dedup();
     Ok(found)
 }

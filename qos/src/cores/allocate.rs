@@ -84,7 +84,7 @@ pub fn allocate(
             None => new.push((id, count)),
         }
     }
-    new.sort_by_key(|(id, count)| (std::cmp::Reverse(*count), *id));
+    new.sort_unstable_by_key(|(id, count)| (std::cmp::Reverse(*count), *id));
     for (id, count) in new {
         match pool.choose(count) {
             Ok(assignment) => {

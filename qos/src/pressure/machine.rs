@@ -396,7 +396,7 @@ impl Machine {
         let mut ranked: Vec<&ContainerMemory> =
             seen.containers.iter().filter(|f| f.managed && f.class != QosClass::Guaranteed).collect();
         let growth = |f: &ContainerMemory| self.containers.get(&f.key).map_or(0, |m| m.growth);
-        ranked.sort_by_key(|f| {
+        ranked.sort_unstable_by_key(|f| {
             let over = match f.class {
                 QosClass::BestEffort => f.current,
                 _ => f.current.saturating_sub(f.request),
@@ -513,7 +513,7 @@ impl Machine {
             .iter()
             .filter(|f| self.containers.get(&f.key).is_some_and(|m| m.holds() && !m.pending(now)))
             .collect();
-        held.sort_by_key(|f| (std::cmp::Reverse(f.class), f.current, f.key));
+        held.sort_unstable_by_key(|f| (std::cmp::Reverse(f.class), f.current, f.key));
         for facts in held {
             let Some(memory) = self.containers.get_mut(&facts.key) else { continue };
             let Some((held, since)) = memory.last_held() else { continue };

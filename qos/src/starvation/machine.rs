@@ -189,7 +189,8 @@ impl Machine {
             return;
         }
         let mut ranked: Vec<&ContainerCpu> = seen.iter().filter(|facts| facts.key != starving).collect();
-        ranked.sort_by_key(|facts| (facts.class, Reverse(self.case(facts, rules).over()), facts.key));
+        ranked
+            .sort_unstable_by_key(|facts| (facts.class, Reverse(self.case(facts, rules).over()), facts.key));
         for facts in &ranked {
             let offender = self.case(facts, rules);
             let Some(step) = squeeze(&offender) else { continue };
@@ -233,7 +234,7 @@ impl Machine {
         let fed = now.saturating_sub(since);
         let rested = self.stepped_usec.is_none_or(|at| now.saturating_sub(at) >= rules.dwell_usec);
         let mut held: Vec<&ContainerCpu> = seen.iter().collect();
-        held.sort_by_key(|facts| (Reverse(facts.class), facts.usage_milli, facts.key));
+        held.sort_unstable_by_key(|facts| (Reverse(facts.class), facts.usage_milli, facts.key));
         for facts in held {
             let protected = !facts.managed || facts.class == QosClass::Guaranteed;
             if !protected && (fed < rules.dwell_usec || !rested) {

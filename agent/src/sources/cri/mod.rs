@@ -236,8 +236,8 @@ impl Cri {
                 workloads.extend(convert::pod(sandbox, &containers, &said, &self.terms, &mut problems));
             }
         }
-        workloads.sort_by(|a, b| a.id.cmp(&b.id));
-        problems.sort();
+        workloads.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+        problems.sort_unstable();
         problems.dedup();
         self.send(workloads, problems);
     }

@@ -231,7 +231,7 @@ async fn next(engines: &mut [Engine]) -> bool {
 
 /// What is wrong with many containers for one reason is told once, or an engine that is down would fill the log.
 fn told_once(mut problems: Vec<SourceProblem>) -> Vec<SourceProblem> {
-    problems.sort();
+    problems.sort_unstable();
     problems.dedup();
     let same =
         |a: &SourceProblem, b: &SourceProblem| (&a.what, &a.why, &a.remedy) == (&b.what, &b.why, &b.remedy);

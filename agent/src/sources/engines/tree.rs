@@ -156,7 +156,7 @@ pub(in super::super) fn scan(root: &Path) -> io::Result<Vec<Named>> {
             }
         }
     }
-    found.sort();
+    found.sort_unstable();
     Ok(found)
 }
 
@@ -220,7 +220,7 @@ fn at_most(
     }
     found.sort_by_key(|named| !known.contains(&named.id));
     found.truncate(most);
-    found.sort();
+    found.sort_unstable();
     // Without their number, which changes: it is said once.
     let problem = SourceProblem {
         what: "follow every container found by its cgroup's name".into(),

@@ -187,7 +187,7 @@ impl Directory {
         }
         let known = self.known.iter().map(|(file, (_, parsed))| (file.clone(), Arc::clone(parsed)));
         let mut files: Vec<_> = known.collect();
-        files.sort_by(|a, b| a.0.cmp(&b.0));
+        files.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         let mut listing = self.listed(files).await;
         listing.healthy = false;
         listing.problems.push(SourceProblem {
@@ -250,7 +250,7 @@ fn files(dir: &Path) -> std::io::Result<(Vec<PathBuf>, usize)> {
             is_manifest => beyond += usize::from(is_manifest),
         }
     }
-    files.sort();
+    files.sort_unstable();
     Ok((files, beyond))
 }
 

@@ -44,7 +44,7 @@ impl<'a> RuntimeNames<'a> {
             let of_each: io::Result<Vec<Vec<Named>>> =
                 self.roots.iter().map(|root| tree::scan(root)).collect();
             let mut all = of_each?.concat();
-            all.sort();
+            all.sort_unstable();
             all.dedup();
             Ok(all)
         });

@@ -148,7 +148,7 @@ impl SystemdSource {
     async fn list(&mut self, manager: &Manager) -> Result<bool, BusError> {
         let mut listed = manager.running(&PATTERNS).await?;
         listed.truncate(MAX_UNITS);
-        listed.sort_by(|a, b| a.name.cmp(&b.name));
+        listed.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let names: BTreeSet<&str> = listed.iter().map(|unit| unit.name.as_str()).collect();
         self.files.retain(|name, _| names.contains(name.as_str()));
         let (mut workloads, mut problems) = (Vec::new(), Vec::new());
@@ -166,7 +166,7 @@ impl SystemdSource {
         }
         let appeared = !found.is_subset(&self.known);
         self.known = found;
-        problems.sort();
+        problems.sort_unstable();
         problems.dedup();
         self.send(workloads, problems);
         Ok(appeared)

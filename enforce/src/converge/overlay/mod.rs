@@ -186,7 +186,7 @@ impl Overlay {
             resources: standing.resources,
         });
         let mut containers: Vec<_> = of_run.chain(self.remembered.values().cloned()).collect();
-        containers.sort_by(|a, b| a.id.cmp(&b.id));
+        containers.sort_unstable_by(|a, b| a.id.cmp(&b.id));
         let frozen = panic.is_some();
         let same = match &self.saved {
             // Before anything was ever in force there is nothing to keep.
