@@ -159,21 +159,21 @@ impl TraceReader {
 
     fn row(&mut self, line: &[u8]) -> Result<(), Wrong> {
         let (name, rest) = name_of(line)?;
-        let mut fields = rest.split(|b| *b == b',');
-        let (Some(time), Some(value), None) = (fields.next(), fields.next(), fields.next()) else {
-            let count = rest.split(|b| *b == b',').count() + 1;
-            return Err((format!("{count} fields instead of 3"), "write series,t,value"));
+        // One look at each byte: a field too many is no number either, and counted once something is wrong.
+        let Some(comma) = rest.iter().position(|byte| *byte == b',') else { return Err(of_fields(rest)) };
+        let (time, value) = (&rest[..comma], &rest[comma + 1..]);
+        let wrong = |field, text, why| {
+            if value.contains(&b',') { of_fields(rest) } else { of_field(field, text, why) }
         };
-        let time_ms = number::fixed(time.trim_ascii(), 3).map_err(|why| of_field("t", time, why))?;
+        let time_ms = number::fixed(time.trim_ascii(), 3).map_err(|why| wrong("t", time, why))?;
         if time_ms > LAST_MS {
-            return Err(of_field("t", time, number::Why::TooLarge));
+            return Err(wrong("t", time, number::Why::TooLarge));
         }
         let decimals = match self.resource {
             Resource::Cpu => 6,
             Resource::Memory => 0,
         };
-        let value =
-            number::fixed(value.trim_ascii(), decimals).map_err(|why| of_field("value", value, why))?;
+        let value = number::fixed(value.trim_ascii(), decimals).map_err(|why| wrong("value", value, why))?;
         let at = self.find(&name)?;
         let samples = &mut self.series[at].samples;
         if let Some(before) = samples.last().filter(|before| before.time_ms >= time_ms) {
@@ -206,6 +206,12 @@ impl TraceReader {
 
 /// Why, and what to do.
 type Wrong = (String, &'static str);
+
+/// A row that has not a name, a time and a value; `rest` is what follows the name.
+fn of_fields(rest: &[u8]) -> Wrong {
+    let count = rest.split(|byte| *byte == b',').count() + 1;
+    (format!("{count} fields instead of 3"), "write series,t,value")
+}
 
 fn of_field(field: &str, text: &[u8], why: number::Why) -> Wrong {
     let text: String = String::from_utf8_lossy(text).chars().take(40).collect();
