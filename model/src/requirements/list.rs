@@ -101,7 +101,10 @@ impl ResourceList {
 /// Later entries replace earlier ones of the same type.
 impl FromIterator<(ResourceName, Quantity)> for ResourceList {
     fn from_iter<I: IntoIterator<Item = (ResourceName, Quantity)>>(entries: I) -> Self {
-        Self(entries.into_iter().collect())
+        // Few, so that collecting them, which sorts, has nothing to gain.
+        let mut list = Self::default();
+        list.0.extend(entries);
+        list
     }
 }
 
