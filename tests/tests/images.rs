@@ -39,6 +39,23 @@ fn run(containerd: &Runtime, options: &[&str], tag: &str, name: &str, words: &[&
 }
 
 #[test]
+fn programs_know_nothing_of_the_machine_they_were_built_on() -> Result<()> {
+    require!(std::env::var_os(STATIC).is_some(), "no static programs: scripts/test images builds them");
+    let programs = PathBuf::from(std::env::var(STATIC)?);
+    let home = std::env::var("CARGO_HOME").or_else(|_| std::env::var("HOME").map(|home| home + "/.cargo"))?;
+    let repository = places::repository().display().to_string();
+    for name in ["evenkeel", "evenkeel-agent", "evenkeel-recommender"] {
+        let path = programs.join(name);
+        let program = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        for place in [&home, &repository] {
+            let knows = program.windows(place.len()).any(|bytes| bytes == place.as_bytes());
+            ensure!(!knows, "{name} has {place} in it: it would be another one elsewhere");
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn images_are_imported_and_run_and_the_recommenders_has_no_root() -> Result<()> {
     require!(runtime::impossible().is_none(), runtime::impossible().unwrap_or_default());
     require!(std::env::var_os(STATIC).is_some(), "no static programs: scripts/test images builds them");
