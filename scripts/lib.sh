@@ -15,13 +15,14 @@ shipped=(evenkeel evenkeel-agent evenkeel-recommender)
 build_shipped() { cargo build --locked "${shipped[@]/#/--package=}" "${shipped[@]/#/--bin=}" "$@"; }
 
 # build_packaged ARGUMENT... : the same for packages and images, which are to be the same wherever they are built: no path of this
-# machine is in them.
-build_packaged() {
-    local registry=${CARGO_HOME:-$HOME/.cargo}/registry/src target
+# machine is in them. Flags of the environment would take the place of those named here, and a static program be none.
+build_packaged() { (
+    registry=${CARGO_HOME:-$HOME/.cargo}/registry/src
     target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+    unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
     build_shipped --config "target.'cfg(unix)'.rustflags=[
         '--remap-path-prefix=$registry=registry', '--remap-path-prefix=$target=target', '--remap-path-prefix=$repository=.']" "$@"
-}
+); }
 
 say() { printf '==> %s\n' "$*" >&2; }
 warn() { printf 'warning: %s\n' "$*" >&2; }
